@@ -245,6 +245,7 @@ def kind_and_name(name: str) -> tuple[int, str]:
 
 PUBLIC_PACKAGES = [
     "windlass",
+    "windlass.evaluation",
     "windlass.gates",
     "windlass.journals",
     "windlass.knowledge",

@@ -3,9 +3,9 @@
     from windlass import Agent, tool
 
 Here are agents, tools, facts, messages, limits and errors. Further public modules are
-`windlass.gates`, `windlass.journals`, `windlass.knowledge`, `windlass.models`, `windlass.ports`,
-`windlass.project`, `windlass.telemetry`, `windlass.testing` and `windlass.tools`. The module that
-defines a name is imported when the name is first used.
+`windlass.evaluation`, `windlass.gates`, `windlass.journals`, `windlass.knowledge`,
+`windlass.models`, `windlass.ports`, `windlass.project`, `windlass.telemetry`, `windlass.testing`
+and `windlass.tools`. The module that defines a name is imported when the name is first used.
 """
 
 from typing import TYPE_CHECKING

@@ -1,0 +1,202 @@
+"""Two reports side by side: what changed, and whether it is more than chance.
+
+The law: cases are compared with themselves. A case that one report does not have, or that asks
+something else there, is named and left out.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from windlass.core.errors import ConfigError
+from windlass.evaluation.reports import CaseReport, Report
+from windlass.evaluation.statistics import (
+    Interval,
+    PassCount,
+    adjust_holm,
+    bootstrap_difference,
+    compare_passes,
+)
+
+ALPHA = 0.05
+"""How often two reports of the same agent may be called worse by chance."""
+Verdict = Literal["worse", "better", "same"]
+MEASURES: tuple[Literal["usd", "steps", "seconds"], ...] = ("usd", "steps", "seconds")
+
+
+class CaseChange(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a case passed before and after."""
+
+    id: str
+    before: PassCount
+    after: PassCount
+    worse_chance: float
+    """How likely so few passes are if nothing changed, allowing for the number of cases."""
+    better_chance: float
+
+    @property
+    def difference(self) -> float:
+        return self.after.rate - self.before.rate
+
+
+class MeasureChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A number before and after, averaged over the cases that both reports have."""
+
+    name: str
+    before: float
+    after: float
+    interval: Interval
+    """Of the difference, by a bootstrap over cases and trials."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves no doubt about the direction."""
+        return self.interval.low > 0 or self.interval.high < 0
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed from one report to another."""
+
+    before: str
+    after: str
+    verdict: Verdict
+    alpha: float
+    rate_before: float
+    rate_after: float
+    interval: Interval
+    """Of the difference of the pass rates, by a bootstrap over cases and trials."""
+    worse_chance: float
+    """How likely so few passes in all are if no case changed: an exact test, case by case."""
+    better_chance: float
+    two_sided_chance: float
+    cases: tuple[CaseChange, ...]
+    measures: tuple[MeasureChange, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Cases that cannot be compared: in one report only, without trials, or asking another thing.
+    """
+
+    @property
+    def difference(self) -> float:
+        return self.rate_after - self.rate_before
+
+    @property
+    def changed(self) -> list[CaseChange]:
+        """The cases that passed more or less often, the largest change first."""
+        moved = [case for case in self.cases if case.difference]
+        return sorted(moved, key=lambda case: abs(case.difference), reverse=True)
+
+    @property
+    def surely_worse(self) -> list[str]:
+        """The cases that became worse beyond chance."""
+        return [case.id for case in self.cases if case.worse_chance <= self.alpha / 2]
+
+
+def compare_reports(before: Report, after: Report, *, alpha: float = ALPHA) -> Comparison:
+    """Compare two reports case by case.
+
+    It is `worse` if all cases together passed less often than chance allows, or one case alone did:
+    each of the two may be a false alarm in half of `alpha`. Raises ConfigError if no case is in
+    both reports.
+    """
+    if not 0 < alpha < 1:
+        raise ConfigError(f"alpha={alpha}: it must be between 0 and 1")
+    pairs, left_out = _match_cases(before, after)
+    if not pairs:
+        raise ConfigError(f"the reports {before.name} and {after.name} have no case in common")
+    counts = [(first.passes, second.passes) for first, second in pairs]
+    together = compare_passes(counts)
+    cases = _compare_cases(pairs)
+    worse = [together.worse, *(case.worse_chance for case in cases)]
+    better = [together.better, *(case.better_chance for case in cases)]
+    return Comparison(
+        before=before.name,
+        after=after.name,
+        verdict=_decide(min(worse), min(better), alpha),
+        alpha=alpha,
+        rate_before=_mean_rate([first for first, _ in counts]),
+        rate_after=_mean_rate([second for _, second in counts]),
+        interval=bootstrap_difference([(_flags(first), _flags(second)) for first, second in pairs]),
+        worse_chance=together.worse,
+        better_chance=together.better,
+        two_sided_chance=together.two_sided,
+        cases=tuple(cases),
+        measures=tuple(_compare_measures(pairs)),
+        left_out=tuple(left_out),
+    )
+
+
+def _decide(worse: float, better: float, alpha: float) -> Verdict:
+    """A case that collapsed is worse, also if others became better."""
+    if worse <= alpha / 2:
+        return "worse"
+    return "better" if better <= alpha / 2 else "same"
+
+
+def _match_cases(
+    before: Report, after: Report
+) -> tuple[list[tuple[CaseReport, CaseReport]], list[str]]:
+    pairs: list[tuple[CaseReport, CaseReport]] = []
+    left_out: list[str] = []
+    for first in before.cases:
+        second = after.find_case(first.id)
+        is_same = second is not None and second.digest == first.digest
+        if second is not None and is_same and first.counted and second.counted:
+            pairs.append((first, second))
+        else:
+            left_out.append(first.id)
+    left_out += [case.id for case in after.cases if before.find_case(case.id) is None]
+    return pairs, left_out
+
+
+def _compare_cases(pairs: Sequence[tuple[CaseReport, CaseReport]]) -> list[CaseChange]:
+    tests = [compare_passes([(first.passes, second.passes)]) for first, second in pairs]
+    worse = adjust_holm([test.worse for test in tests])
+    better = adjust_holm([test.better for test in tests])
+    return [
+        CaseChange(
+            id=first.id,
+            before=first.passes,
+            after=second.passes,
+            worse_chance=worse[at],
+            better_chance=better[at],
+        )
+        for at, (first, second) in enumerate(pairs)
+    ]
+
+
+def _compare_measures(pairs: Sequence[tuple[CaseReport, CaseReport]]) -> list[MeasureChange]:
+    found: list[MeasureChange] = []
+    for name in MEASURES:
+        values = [(_numbers(first, name), _numbers(second, name)) for first, second in pairs]
+        known = [(first, second) for first, second in values if first and second]
+        if len(known) < len(pairs):
+            continue
+        found.append(
+            MeasureChange(
+                name=name,
+                before=sum(map(_mean, (first for first, _ in known))) / len(known),
+                after=sum(map(_mean, (second for _, second in known))) / len(known),
+                interval=bootstrap_difference(known),
+            )
+        )
+    return found
+
+
+def _numbers(case: CaseReport, name: str) -> list[float]:
+    """Return a number of each trial; none if one of them is not known."""
+    values = [getattr(trial, name) for trial in case.counted]
+    return [] if None in values else [float(value) for value in values]
+
+
+def _flags(case: CaseReport) -> list[float]:
+    return [float(trial.status == "passed") for trial in case.counted]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _mean_rate(counts: Sequence[PassCount]) -> float:
+    """Return the pass rate with each case counting alike, however often it was tried."""
+    return _mean([count.rate for count in counts])

@@ -1,0 +1,313 @@
+"""Scorers: whether a trial did what it should, from its facts and the files that it left.
+
+    scorers = [used("refund", times=1), never("delete"), output_contains("refunded")]
+
+A scorer is a function of a `TrialRecord` that returns a `Score`, or just whether it passed. Those
+here ask no model. A trial passes if all of its scores pass.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from windlass.core.errors import ConfigError
+from windlass.core.events import Outcome
+from windlass.core.limits import Money
+from windlass.core.schema import JsonSchema
+from windlass.core.text_clip import clip_line
+from windlass.evaluation.records import TrialCall, TrialRecord
+
+SHOWN_CHARS = 200
+_EXPECTED: Any = object()
+"""Stands for the field `expected` of the case."""
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a scorer says about a trial."""
+
+    scorer: str
+    passed: bool
+    reason: str = ""
+    """What was found, in words."""
+    value: float | None = None
+    """A number that the scorer measured."""
+    votes: tuple[bool, ...] = ()
+    """What each of several judgements said."""
+    usd: Decimal | None = None
+    """What the judge cost; None for a scorer that asks no model."""
+    tokens: int = 0
+    """The tokens of the judge."""
+    missing: bool = False
+    """There is no verdict, for want of money or of an answer: the trial says nothing yet."""
+
+
+@runtime_checkable
+class NamedScorer(Protocol):
+    """A scorer with a name of its own in reports."""
+
+    @property
+    def scorer_name(self) -> str: ...
+
+
+Scorer: TypeAlias = Callable[[TrialRecord], "Score | bool | Awaitable[Score | bool]"]
+
+
+@dataclass(frozen=True, slots=True)
+class FactScorer:
+    """A scorer that was built from arguments: its name says which."""
+
+    scorer_name: str
+    check: Callable[[TrialRecord], "str | Awaitable[str | None] | None"]
+    """Returns what is wrong, in words; None if nothing is."""
+
+    async def __call__(self, trial: TrialRecord) -> Score:
+        found = self.check(trial)
+        problem = await found if isinstance(found, Awaitable) else found
+        return Score(scorer=self.scorer_name, passed=problem is None, reason=problem or "")
+
+
+async def score_trial(scorer: Scorer, trial: TrialRecord) -> Score:
+    """Return the score that a scorer gives. One that raises has failed the trial, and says why."""
+    name = name_scorer(scorer)
+    try:
+        found = scorer(trial)
+        verdict = await found if isinstance(found, Awaitable) else found
+    except Exception as error:  # noqa: BLE001 - a broken scorer must not end the other trials
+        message = f"the scorer failed: {type(error).__name__}: {error}"
+        return Score(scorer=name, passed=False, reason=clip_line(message, SHOWN_CHARS))
+    if isinstance(verdict, Score):
+        return verdict
+    return Score(scorer=name, passed=bool(verdict))
+
+
+def name_scorer(scorer: Scorer) -> str:
+    """Return the name of a scorer in reports."""
+    if isinstance(scorer, NamedScorer):
+        return scorer.scorer_name
+    return str(getattr(scorer, "__name__", type(scorer).__name__))
+
+
+def _describe(function: str, *values: object, **options: object) -> str:
+    """Return the name of a scorer as it is written, without what was left out."""
+    words = [repr(value) for value in values]
+    words += [f"{name}={value!r}" for name, value in options.items() if value not in (None, False)]
+    return clip_line(f"{function}({', '.join(words)})", SHOWN_CHARS)
+
+
+# ── calls ────────────────────────────────────────────────────────────────────
+
+
+def used(
+    tool: str,
+    *,
+    times: int | None = None,
+    at_least: int = 1,
+    with_arguments: Mapping[str, Any] | None = None,
+) -> FactScorer:
+    """The tool ran: `times` times exactly, or at least once.
+
+    With `with_arguments`, only calls count that have these arguments, and maybe others.
+    """
+
+    def check(trial: TrialRecord) -> str | None:
+        count = len(_find_calls(trial.calls, tool, with_arguments))
+        if times is None:
+            is_right = count >= at_least
+            wanted = f"at least {at_least}"
+        else:
+            is_right = count == times
+            wanted = str(times)
+        return None if is_right else f"{tool} ran {count} times instead of {wanted}"
+
+    shown = at_least if at_least != 1 else None
+    name = _describe("used", tool, times=times, at_least=shown, with_arguments=with_arguments)
+    return FactScorer(name, check)
+
+
+def never(
+    tool: str, *, tried: bool = False, with_arguments: Mapping[str, Any] | None = None
+) -> FactScorer:
+    """The tool never ran. With `tried`, the model did not even make such a call."""
+
+    def check(trial: TrialRecord) -> str | None:
+        calls = _find_calls(trial.calls, tool, with_arguments, tried=tried)
+        return f"{tool} was called in record {calls[0].seq}" if calls else None
+
+    return FactScorer(_describe("never", tool, tried=tried, with_arguments=with_arguments), check)
+
+
+def in_order(*tools: str) -> FactScorer:
+    """These tools ran in this order; others may have run between them."""
+
+    def check(trial: TrialRecord) -> str | None:
+        ran = [call.name for call in trial.calls if call.ran]
+        rest = iter(ran)
+        missing = next((tool for tool in tools if tool not in rest), None)
+        if missing is None:
+            return None
+        return f"{missing} did not run in its place; the order was {', '.join(ran) or 'empty'}"
+
+    return FactScorer(_describe("in_order", *tools), check)
+
+
+def asked_before(tool: str) -> FactScorer:
+    """A person was asked before each call of the tool that ran, and there was such a call."""
+
+    def check(trial: TrialRecord) -> str | None:
+        calls = [call for call in trial.calls if call.name == tool]
+        unasked = [call for call in calls if call.ran and not (call.asked and call.approved)]
+        if unasked:
+            return f"{tool} ran in record {unasked[0].seq}, and nobody had been asked"
+        return None if any(call.asked for call in calls) else f"nobody was asked about {tool}"
+
+    return FactScorer(_describe("asked_before", tool), check)
+
+
+def _find_calls(
+    calls: Sequence[TrialCall],
+    tool: str,
+    with_arguments: Mapping[str, Any] | None,
+    *,
+    tried: bool = False,
+) -> list[TrialCall]:
+    wanted = with_arguments or {}
+    return [
+        call
+        for call in calls
+        if call.name == tool
+        if call.ran or tried
+        if all(name in call.arguments and call.arguments[name] == wanted[name] for name in wanted)
+    ]
+
+
+# ── what it took ─────────────────────────────────────────────────────────────
+
+
+def ended_as(*outcomes: Outcome) -> FactScorer:
+    """The run ended in one of these ways; `completed` without any."""
+    wanted = outcomes or ("completed",)
+
+    def check(trial: TrialRecord) -> str | None:
+        if trial.outcome in wanted:
+            return None
+        return f"it ended as {trial.outcome}{f': {trial.reason}' if trial.reason else ''}"
+
+    return FactScorer(_describe("ended_as", *wanted), check)
+
+
+@dataclass(frozen=True, slots=True)
+class AmountScorer:
+    """A scorer that measures something, and compares it with the most that it may be."""
+
+    scorer_name: str
+    measure: Callable[[TrialRecord], float | None]
+    most: float
+
+    def __call__(self, trial: TrialRecord) -> Score:
+        value = self.measure(trial)
+        if value is None:
+            reason = "it is not known"
+        else:
+            reason = f"it was {value:g}"
+        passed = value is not None and value <= self.most
+        return Score(scorer=self.scorer_name, passed=passed, reason=reason, value=value)
+
+
+def cost_at_most(usd: Money) -> AmountScorer:
+    """The trial cost at most so many US dollars. It fails if the price is not known."""
+
+    def measure(trial: TrialRecord) -> float | None:
+        return None if trial.usd is None else float(trial.usd)
+
+    return AmountScorer(_describe("cost_at_most", str(usd)), measure, float(Decimal(str(usd))))
+
+
+def steps_at_most(steps: int) -> AmountScorer:
+    """The model replied at most so many times."""
+    return AmountScorer(_describe("steps_at_most", steps), lambda trial: trial.steps, steps)
+
+
+def seconds_at_most(seconds: float) -> AmountScorer:
+    """The trial worked for at most so many seconds."""
+    return AmountScorer(_describe("seconds_at_most", seconds), lambda trial: trial.seconds, seconds)
+
+
+# ── the output ───────────────────────────────────────────────────────────────
+
+
+def output_equals(expected: Any = _EXPECTED) -> FactScorer:  # noqa: ANN401 - text or JSON
+    """The last reply is this text, or this JSON; without an argument, what the case expects."""
+
+    def check(trial: TrialRecord) -> str | None:
+        wanted = _find_expected(trial, expected)
+        found = trial.text.strip() if isinstance(wanted, str) else trial.output
+        if found == (wanted.strip() if isinstance(wanted, str) else wanted):
+            return None
+        return f"it was {clip_line(repr(found), SHOWN_CHARS)}"
+
+    return FactScorer(_describe_expected("output_equals", expected), check)
+
+
+def output_contains(expected: Any = _EXPECTED, *, ignore_case: bool = True) -> FactScorer:  # noqa: ANN401 - text
+    """The last reply contains this text; without an argument, what the case expects."""
+
+    def check(trial: TrialRecord) -> str | None:
+        wanted = str(_find_expected(trial, expected))
+        text = trial.text
+        if ignore_case:
+            wanted, text = wanted.casefold(), text.casefold()
+        return None if wanted in text else f"it was {clip_line(repr(trial.text), SHOWN_CHARS)}"
+
+    return FactScorer(_describe_expected("output_contains", expected), check)
+
+
+def output_matches(pattern: str) -> FactScorer:
+    """A regular expression is found in the last reply. Raises ConfigError if it is not one."""
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"output_matches({pattern!r}): {error}") from None
+
+    def check(trial: TrialRecord) -> str | None:
+        if compiled.search(trial.text):
+            return None
+        return f"it was {clip_line(repr(trial.text), SHOWN_CHARS)}"
+
+    return FactScorer(_describe("output_matches", pattern), check)
+
+
+def output_fits(schema: Mapping[str, Any]) -> FactScorer:
+    """The last reply is JSON that fits a JSON Schema. Raises ConfigError if that is not one."""
+    compiled = JsonSchema(dict(schema))
+
+    def check(trial: TrialRecord) -> str | None:
+        faults = [str(fault.message) for fault in compiled.iter_errors(trial.output)]
+        return clip_line("; ".join(faults), SHOWN_CHARS) if faults else None
+
+    return FactScorer(_describe("output_fits", dict(schema)), check)
+
+
+def _find_expected(trial: TrialRecord, given: Any) -> Any:  # noqa: ANN401 - text or JSON
+    if given is not _EXPECTED:
+        return given
+    if trial.case.expected is None:
+        raise ConfigError(f"case {trial.case.id} has no field `expected`")
+    return trial.case.expected
+
+
+def _describe_expected(function: str, given: object) -> str:
+    return f"{function}()" if given is _EXPECTED else _describe(function, given)
+
+
+def says_nothing_of(words: Collection[str]) -> FactScorer:
+    """The last reply contains none of these words."""
+
+    def check(trial: TrialRecord) -> str | None:
+        found = [word for word in words if word.casefold() in trial.text.casefold()]
+        return f"it says {', '.join(map(repr, found))}" if found else None
+
+    return FactScorer(_describe("says_nothing_of", list(words)), check)

@@ -1,0 +1,90 @@
+"""Evaluations in the journal: what is planned, and the last report, for the page and `watch`.
+
+A report is a shared record beside the sessions of its trials. One that is too long for a record is
+kept without the reasons of its scores, and then the report file has them.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from windlass.core.errors import ConfigError, RecordConflict
+from windlass.evaluation.reports import CaseReport, Report
+from windlass.journals.record_rules import RECORD_BYTES_MAX
+from windlass.ports import Journal, SharedRecord, SharedRecords
+
+RECORD_KIND = "evaluation"
+WRITE_TRIES = 5
+
+
+class StoredEvaluation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An evaluation as the journal keeps it."""
+
+    name: str
+    trials: int
+    """How many are planned."""
+    updated: float = 0.0
+    """Seconds since the epoch."""
+    report: Report | None = None
+    """None while no trial has ended."""
+
+
+async def store_evaluation(journal: Journal, stored: StoredEvaluation) -> None:
+    """Keep an evaluation, in place of what was kept under its name.
+
+    A journal that keeps no shared records does without.
+    """
+    if not isinstance(journal, SharedRecords):
+        return
+    data = msgspec.json.encode(stored)
+    if len(data) > RECORD_BYTES_MAX and stored.report is not None:
+        data = msgspec.json.encode(replace(stored, report=_shorten(stored.report)))
+    if len(data) > RECORD_BYTES_MAX:
+        data = msgspec.json.encode(replace(stored, report=None))
+    for _ in range(WRITE_TRIES):
+        found = await journal.get_record(RECORD_KIND, stored.name)
+        try:
+            await journal.put_record(RECORD_KIND, stored.name, data, found.version if found else 0)
+        except RecordConflict:
+            # Another process has stored its own view of the same trials meanwhile.
+            continue
+        return
+
+
+def _shorten(report: Report) -> Report:
+    def shorten_case(case: CaseReport) -> CaseReport:
+        trials = tuple(
+            replace(trial, scores=tuple(replace(score, reason="") for score in trial.scores))
+            for trial in case.trials
+        )
+        return replace(case, trials=trials)
+
+    return replace(report, cases=tuple(shorten_case(case) for case in report.cases))
+
+
+async def read_evaluation(journal: Journal, name: str) -> StoredEvaluation | None:
+    """Return what is kept under a name; None if nothing is. Raises ConfigError if it is broken."""
+    if not isinstance(journal, SharedRecords):
+        return None
+    record = await journal.get_record(RECORD_KIND, name)
+    return _decode(record) if record is not None else None
+
+
+async def list_evaluations(journal: Journal) -> Sequence[StoredEvaluation]:
+    """Return all evaluations of a journal, the latest first."""
+    if not isinstance(journal, SharedRecords):
+        return ()
+    found: list[StoredEvaluation] = []
+    after = ""
+    while page := await journal.list_records(RECORD_KIND, after):
+        found += map(_decode, page)
+        after = page[-1].name
+    return sorted(found, key=lambda stored: stored.updated, reverse=True)
+
+
+def _decode(record: SharedRecord) -> StoredEvaluation:
+    try:
+        return msgspec.json.decode(record.data, type=StoredEvaluation)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"the evaluation {record.name!r} cannot be read: {error}") from None

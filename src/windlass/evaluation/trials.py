@@ -1,0 +1,246 @@
+"""One trial: a session that is begun, or gone on with, in its own copy of the workspace.
+
+The law: a trial is found again by its name. Whatever died in between, the next call goes on with
+it, and nothing that was paid for or done is paid for or done again.
+"""
+
+import asyncio
+import shutil
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace as replace_struct
+
+from windlass.agent.agent import Agent
+from windlass.core.errors import ConfigError, NothingToDo, RunFailed, SetupDrifted
+from windlass.core.events import AttemptStarted, Fact, RunEnded
+from windlass.core.limits import Budget
+from windlass.core.result import Question, RunResult
+from windlass.core.setup import describe_drift
+from windlass.core.verdicts import PersonAnswer
+from windlass.evaluation.cases import Case
+from windlass.evaluation.forks import TRIAL_PREFIX, begin_fork, prepare_fork_agent
+from windlass.evaluation.records import TrialRecord, count_kept
+from windlass.evaluation.reports import find_disturbance
+from windlass.ports import Journal
+
+TRIAL_KEY = "trial"
+"""The key of a trial's run: the same prompt in the same session never begins a second one."""
+ANSWERS_MAX = 100
+"""Questions of one trial that are answered; a run that asks on and on is left waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One of the times that a case is tried."""
+
+    evaluation: str
+    case: Case
+    number: int
+    """From 1 to the number of repeats."""
+    retry: int = 1
+    """Counts on if the one before said nothing about the agent: no money, or no provider."""
+    workspace: Path | None = None
+    """The copy of the case's workspace that this trial works in; None if it has none."""
+
+    @property
+    def session(self) -> str:
+        again = f".{self.retry}" if self.retry > 1 else ""
+        return f"{TRIAL_PREFIX}{self.evaluation}/{self.case.id}/{self.number}{again}"
+
+
+AgentMaker: TypeAlias = Callable[[Trial], "Agent[Any] | AbstractAsyncContextManager[Agent[Any]]"]
+"""Makes the agent of a trial, with tools for its workspace. A context manager may close it."""
+AnswerQuestion: TypeAlias = Callable[[Question], PersonAnswer | None]
+"""Plays the person who is asked. None leaves the question open."""
+
+
+def use_agent(agent: Agent[Any]) -> AgentMaker:
+    """Return a maker that gives the same agent to every trial."""
+
+    def make(trial: Trial) -> Agent[Any]:
+        if trial.case.workspace:
+            raise ConfigError(
+                f"case {trial.case.id} has a workspace, and an agent's tools are bound to one "
+                "folder: give a function that makes the agent of a trial"
+            )
+        return agent
+
+    return make
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRunner:
+    """Runs the trials of one evaluation."""
+
+    make_agent: AgentMaker
+    journal: Journal
+    folder: Path
+    """Where the copies of workspaces are kept."""
+    budget: Budget | None = None
+    answer: AnswerQuestion | None = None
+    drive: bool = True
+
+    async def find_trial(self, trial: Trial) -> Trial:
+        """Return the trial as it is to be run: a new one if the last said nothing of the agent."""
+        while True:
+            facts = await self.journal.read(trial.session)
+            if not facts or not self._is_worthless(self.read_record(trial, facts)):
+                return self.place(trial, trial.retry)
+            trial = replace(trial, retry=trial.retry + 1)
+
+    def _is_worthless(self, record: TrialRecord) -> bool:
+        if self.budget is not None and record.was_stopped_by(self.budget.name):
+            return True
+        return find_disturbance(record) == "error"
+
+    def place(self, trial: Trial, retry: int) -> Trial:
+        """Return a retry of a trial, with the folder that it works in."""
+        trial = replace(trial, retry=retry)
+        if not trial.case.workspace:
+            return trial
+        return replace(trial, workspace=self.folder.joinpath(*trial.session.split("/")))
+
+    def read_record(self, trial: Trial, facts: Sequence[Fact]) -> TrialRecord:
+        kept = count_kept(facts, trial.case)
+        return TrialRecord(trial.case, trial.session, facts, kept, trial.workspace)
+
+    async def run(self, trial: Trial) -> TrialRecord:
+        """Run a trial to its end, or to a question, and return what is on record.
+
+        Raises ConfigError if it was begun with another agent or another prompt.
+        """
+        is_new = not await self.journal.read(trial.session)
+        if trial.workspace is not None:
+            await asyncio.to_thread(prepare_workspace, trial, is_new=is_new)
+        async with self._open_agent(trial) as agent:
+            try:
+                await self._check_same_agent(agent, trial)
+                await self._drive(agent, trial, is_new=is_new)
+            except SetupDrifted as error:
+                raise ConfigError(
+                    f"evaluation {trial.evaluation!r} was begun with another agent "
+                    f"({'; '.join(error.drift)}). Use another name for this one, or go on with the "
+                    "agent as it was."
+                ) from None
+        return self.read_record(trial, await self.journal.read(trial.session))
+
+    @asynccontextmanager
+    async def _open_agent(self, trial: Trial) -> AsyncGenerator[Agent[Any]]:
+        async with AsyncExitStack() as stack:
+            made = self.make_agent(trial)
+            agent = made if isinstance(made, Agent) else await stack.enter_async_context(made)
+            own = agent.with_journal(self.journal)
+            own = await prepare_fork_agent(
+                own,
+                trial.case,
+                trial.session,
+                has_workspace=trial.workspace is not None,
+                budget=self.budget,
+            )
+            stack.push_async_callback(own.aclose)
+            yield own
+
+    async def _check_same_agent(self, agent: Agent[Any], trial: Trial) -> None:
+        """Raise SetupDrifted if the trial was begun with another agent: they must not be mixed."""
+        record = self.read_record(trial, await self.journal.read(trial.session))
+        recorded = record.setup
+        has_worked = any(isinstance(fact, AttemptStarted | RunEnded) for fact in record.own_facts)
+        if recorded is None or not has_worked:
+            return
+        offered = agent.parts.setup
+        if agent.parts.instructions is not None:
+            # They are made for each run, so that they say nothing about the agent.
+            offered = replace_struct(offered, instructions=recorded.instructions)
+        drift = tuple(describe_drift(recorded, offered))
+        if drift:
+            raise SetupDrifted(drift)
+
+    async def _drive(self, agent: Agent[Any], trial: Trial, *, is_new: bool) -> None:
+        """Do what the trial needs, and answer its questions if somebody is to."""
+        if trial.case.fork is None:
+            result = await self._settle(self._start(agent, trial))
+        else:
+            if is_new:
+                await begin_fork(self.journal, trial.case.fork, trial.session)
+            result = await self._settle(self._go_on(agent, trial.session))
+        for _ in range(ANSWERS_MAX):
+            question = _next_question(result)
+            verdict = self.answer(question) if self.answer and question else None
+            if question is None or verdict is None:
+                return
+            result = await self._settle(
+                agent.answer(
+                    question.session or trial.session,
+                    question.call.id,
+                    verdict,
+                    digest=question.digest,
+                    by="evaluation",
+                    consent=trial.case.fork is not None,
+                )
+            )
+
+    async def _start(self, agent: Agent[Any], trial: Trial) -> RunResult[Any]:
+        """Begin the run, or find the one that was begun before, and wait for it."""
+        handle = await agent.start(
+            trial.case.build_prompt(),
+            session=trial.session,
+            key=TRIAL_KEY,
+            caller="",
+            budgets=[self.budget] if self.budget is not None else [],
+            drive=self.drive,
+        )
+        return await handle.result()
+
+    async def _go_on(self, agent: Agent[Any], session: str) -> RunResult[Any] | None:
+        """Go on with a fork, from exactly the record that it was made at."""
+        with suppress(NothingToDo):
+            return await agent.resume(session, consent=True)
+        return None
+
+    async def _settle(self, work: Awaitable[RunResult[Any] | None]) -> RunResult[Any] | None:
+        """Wait for a run. One that failed is on record, and its report says so."""
+        try:
+            return await work
+        except RunFailed as failed:
+            return failed.result
+
+
+def _next_question(result: RunResult[Any] | None) -> Question | None:
+    if result is None or result.outcome != "suspended":
+        return None
+    return next(iter(result.questions), None)
+
+
+def prepare_workspace(trial: Trial, *, is_new: bool) -> None:
+    """Copy the workspace of a case for one trial. Raises ConfigError if it cannot be had.
+
+    A copy appears whole or not at all, so that a crash leaves none that is half there.
+    """
+    copy = trial.workspace
+    assert copy is not None  # noqa: S101 - the caller has looked
+    source = Path(trial.case.workspace)
+    if not source.is_dir():
+        raise ConfigError(f"case {trial.case.id}: there is no folder {source}")
+    if copy.resolve().is_relative_to(source.resolve()):
+        raise ConfigError(
+            f"case {trial.case.id}: the copy {copy} would lie inside of the workspace itself; "
+            "choose another `folder`"
+        )
+    if not is_new:
+        if not copy.is_dir():
+            raise ConfigError(
+                f"{trial.session} has begun, but its workspace {copy} was deleted: use another "
+                "name for the evaluation"
+            )
+        return
+    partial = copy.with_name(f"{copy.name}.part")
+    for leftover in (partial, copy):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(source, partial, symlinks=True)
+    partial.rename(copy)

@@ -1,0 +1,241 @@
+"""Reports: rates, comparisons with significance, one HTML file, and the gate."""
+
+import re
+from decimal import Decimal
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from evaluated import lucky_reply, model_of
+from windlass import Agent
+from windlass.core.errors import ConfigError
+from windlass.evaluation import (
+    Case,
+    CaseReport,
+    Report,
+    Score,
+    TrialReport,
+    compare_reports,
+    evaluate,
+    load_report,
+    output_equals,
+    render_report,
+    save_report,
+)
+from windlass.evaluation.stored_reports import (
+    StoredEvaluation,
+    read_evaluation,
+    store_evaluation,
+)
+from windlass.evaluation.wording import describe_comparison, format_measure, format_usd
+from windlass.journals import MemoryJournal
+
+pytestmark = pytest.mark.contract("Q2")
+
+
+def make_trial(case: str, nth: int, *, passed: bool, **more: Any) -> TrialReport:
+    score = Score(scorer="check", passed=passed, reason="" if passed else "it was <wrong>")
+    fields: dict[str, Any] = {"usd": Decimal("0.01"), "steps": 2, "seconds": 1.5, "tokens": 10}
+    return TrialReport(
+        session=f"eval/r/{case}/{nth}",
+        status="passed" if passed else "failed",
+        outcome="completed",
+        scores=(score,),
+        **{**fields, **more},
+    )
+
+
+def make_report(name: str, passes: dict[str, tuple[int, int]], **more: Any) -> Report:
+    cases = tuple(
+        CaseReport(
+            id=case,
+            digest="d",
+            trials=tuple(
+                make_trial(case, nth, passed=nth <= passed, **more) for nth in range(1, trials + 1)
+            ),
+        )
+        for case, (passed, trials) in passes.items()
+    )
+    return Report(name=name, repeat=5, cases=cases, model="test:model", created=1.8e9)
+
+
+MIXED = make_report("mixed", {"a": (5, 5), "b": (3, 5), "c": (0, 5)})
+
+
+def test_a_report_adds_up() -> None:
+    assert (MIXED.passes.passed, MIXED.passes.trials) == (8, 15)
+    assert MIXED.flaky_cases == ["b"]
+    assert MIXED.pass_at(5) == pytest.approx(2 / 3)
+    assert MIXED.pass_hat(5) == pytest.approx(1 / 3)
+    assert MIXED.pass_at(1) == MIXED.pass_hat(1) == pytest.approx(8 / 15)
+    assert MIXED.pass_at(6) is None
+    assert MIXED.usd == Decimal("0.15")
+    spread = MIXED.spread_of("steps")
+    assert spread is not None
+    assert (spread.mean, spread.count) == (2.0, 15)
+    assert MIXED.is_complete
+    assert MIXED.judge_usd == 0
+
+
+def test_an_unknown_price_is_not_zero() -> None:
+    report = make_report("r", {"a": (1, 2)}, usd=None)
+    assert report.usd is None
+    assert report.spread_of("usd") is None
+    assert format_usd(report.usd) == "an unknown amount"
+
+
+def test_a_report_is_kept_whole(tmp_path: Path) -> None:
+    save_report(MIXED, tmp_path / "deep" / "r.json")
+    assert load_report(tmp_path / "deep" / "r.json") == MIXED
+    (tmp_path / "x.json").write_text('{"name": 1}')
+    with pytest.raises(ConfigError, match="not a report"):
+        load_report(tmp_path / "x.json")
+    (tmp_path / "y.json").write_text('{"name": "y", "repeat": 1, "cases": [], "version": 99}')
+    with pytest.raises(ConfigError, match="newer"):
+        load_report(tmp_path / "y.json")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_report(tmp_path / "missing.json")
+
+
+def test_reports_are_compared_pairwise() -> None:
+    after = make_report("after", {"a": (0, 5), "b": (3, 5), "c": (0, 5)}, seconds=3.0)
+    found = compare_reports(MIXED, after)
+    assert found.verdict == "worse"
+    assert found.surely_worse == ["a"]
+    assert [case.id for case in found.changed] == ["a"]
+    assert found.difference == pytest.approx(-1 / 3)
+    assert found.interval.low <= found.difference <= found.interval.high
+    seconds = next(measure for measure in found.measures if measure.name == "seconds")
+    assert seconds.is_clear
+    assert (seconds.interval.low, seconds.interval.high) == (1.5, 1.5)
+    assert "Surely worse: a" in describe_comparison(found)
+    assert "1.5 became 3" in format_measure(seconds)
+    assert compare_reports(after, MIXED).verdict == "better"
+    assert compare_reports(MIXED, MIXED).verdict == "same"
+
+
+def test_a_case_that_collapsed_is_worse_though_another_became_better() -> None:
+    before = make_report("before", {"a": (8, 8), "b": (0, 8)})
+    after = make_report("after", {"a": (0, 8), "b": (8, 8)})
+    found = compare_reports(before, after)
+    assert (found.difference, found.verdict) == (0, "worse")
+
+
+def test_cases_that_differ_are_left_out_and_named() -> None:
+    other = make_report("other", {"b": (3, 5), "c": (0, 5), "new": (1, 5)})
+    assert compare_reports(MIXED, other).left_out == ("a", "new")
+    with pytest.raises(ConfigError, match="no case in common"):
+        compare_reports(MIXED, make_report("none", {"z": (1, 1)}))
+    with pytest.raises(ConfigError, match="alpha=2"):
+        compare_reports(MIXED, MIXED, alpha=2)
+
+
+class Tags(HTMLParser):
+    """Checks that a page is well formed, and collects what it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+
+    @override
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.seen.append(tag)
+        self.links += [value for name, value in attrs if name == "href"]
+        if tag != "meta":
+            self.open.append(tag)
+
+    @override
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.seen.append(tag)
+
+    @override
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    @override
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.contract("Q4")
+def test_a_report_is_one_html_file_with_plots_and_links() -> None:
+    """Q4: whatever a model wrote is escaped, and the page loads and runs nothing."""
+    comparison = compare_reports(make_report("before", {"a": (5, 5), "b": (5, 5)}), MIXED)
+    page = render_report(MIXED, comparison, sessions_url="http://127.0.0.1:8080/")
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert tags.seen.count("svg") == 3
+    assert "script" not in tags.seen
+    assert "http://127.0.0.1:8080/#/run/eval%2Fr%2Fa%2F1" in tags.links
+    assert "it was <wrong>" in tags.text
+    assert "Flaky: b" in tags.text
+    assert "pass^5" in tags.text
+    assert not re.search(r'(src|url)\s*[=(]\s*["\']?http', page)
+    plain = Tags()
+    plain.feed(render_report(MIXED))
+    assert plain.links == []
+    assert "eval/r/a/1" in plain.text
+
+
+@pytest.mark.contract("Q4")
+def test_a_report_without_an_ended_trial_is_shown_too() -> None:
+    left = TrialReport(session="eval/r/a/1", status="not_run")
+    case = CaseReport(id="a", digest="d", trials=(left,))
+    page = render_report(Report(name="r", repeat=1, cases=(case,)))
+    assert "1 trials say nothing" in page
+
+
+@pytest.mark.contract("Q1")
+async def test_a_report_that_is_too_long_for_a_record_is_shortened() -> None:
+    journal = MemoryJournal()
+    scores = (Score(scorer="s", passed=False, reason="x" * 2_000),)
+    trials = tuple(
+        TrialReport(session=f"eval/big/a/{nth}", status="failed", scores=scores)
+        for nth in range(1_000)
+    )
+    report = Report(name="big", repeat=1, cases=(CaseReport(id="a", digest="d", trials=trials),))
+    await store_evaluation(journal, StoredEvaluation(name="big", trials=1_000, report=report))
+    stored = await read_evaluation(journal, "big")
+    assert stored is not None
+    assert stored.report is not None
+    assert len(stored.report.trials) == 1_000
+    assert stored.report.trials[0].scores[0].reason == ""
+    assert await read_evaluation(journal, "other") is None
+
+
+# ── the gate ─────────────────────────────────────────────────────────────────
+
+QUESTIONS = [Case(id=f"q{number}", prompt=f"Question {number}?") for number in range(8)]
+
+
+async def measure(name: str, rate: float, seed: int) -> Report:
+    """Evaluate an agent whose prompt makes it say yes at a rate."""
+    agent = Agent(model_of(lucky_reply(rate, seed)), journal=MemoryJournal())
+    return await evaluate(
+        agent, QUESTIONS, name=name, repeat=5, at_once=1, scorers=[output_equals("yes")]
+    )
+
+
+@pytest.mark.contract("Q4")
+async def test_the_gate_catches_a_prompt_that_was_made_worse() -> None:
+    """Q4: from 90 to 50 %, in 40 trials: found every time in three."""
+    for seed in range(3):
+        before = await measure("before", 0.9, seed)
+        after = await measure("after", 0.5, seed + 1_000)
+        assert compare_reports(before, after).verdict == "worse", seed
+
+
+@pytest.mark.contract("Q4")
+async def test_the_gate_does_not_cry_about_noise() -> None:
+    """Q4: the same agent twice, three times: no alarm."""
+    for seed in range(3):
+        before = await measure("before", 0.8, seed)
+        after = await measure("after", 0.8, seed + 1_000)
+        assert compare_reports(before, after).verdict == "same", seed
