@@ -29,6 +29,7 @@ PRINTS = {
         "18 degrees and sunny.",
     ],
     "skills_and_knowledge": ["Painted.", "Two coats."],
+    "cloud_models": ["Two tonnes. (1 signed request)"],
     "resume_after_crash": ["Bolt 1 is in; look after bolt 2.", "['1', '2']"],
 }
 

@@ -26,7 +26,8 @@ URL = "http://localhost:1/v1"
 
 
 def model(vendor: str, options: ModelOptions | None = None) -> HttpModel:
-    return resolve_model(f"{vendor}:m", environ={}, base_url=URL, options=options)
+    place = {"AWS_REGION": "us-east-1", "GOOGLE_CLOUD_PROJECT": "p", "HOME": "/nowhere"}
+    return resolve_model(f"{vendor}:m", environ=place, base_url=URL, options=options)
 
 
 @pytest.mark.parametrize(

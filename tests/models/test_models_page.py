@@ -25,7 +25,10 @@ def table() -> str:
 
 def row(name: str, vendor: VendorConfig) -> str:
     key = f"`{vendor.key_env}`" + (", if it asks for one" if vendor.keyless else "")
-    url = f"`{vendor.url}`" if vendor.url else "yours: `base_url=`"
+    if vendor.cloud:
+        key += ", or [sign in](clouds.md)"
+    places = {"aws": "by region", "google": "by project", "azure": "your resource's"}
+    url = f"`{vendor.url}`" if vendor.url else places.get(vendor.cloud, "yours: `base_url=`")
     variable = f"`{vendor.url_env}`" if vendor.url_env else "—"
     return f"| `{name}` | {key} | {url} | {variable} |\n"
 

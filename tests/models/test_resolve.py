@@ -18,6 +18,13 @@ from windlass.testing.chat_wire import text_answer
 from windlass.testing.fault_server import FaultServer, ReceivedRequest
 
 KEY = "sk-test-0123456789abcdef"
+CLOUD_PLACES = {
+    "HOME": "/nowhere",
+    "AWS_REGION": "us-east-1",
+    "AZURE_OPENAI_ENDPOINT": "https://x.openai.azure.com",
+    "GOOGLE_CLOUD_PROJECT": "p",
+}
+"""Where the models of clouds are; their credentials are not here."""
 PROMPT = Prompt("", "", [UserMessage((TextPart("Hi"),))], (), "auto", 256)
 
 
@@ -83,9 +90,11 @@ def test_a_missing_key_names_the_variable(name: str) -> None:
     """P3."""
     variable = load_vendors()[name].key_env
     assert variable is not None
-    assert variable in config_error(f"{name}:m")
-    assert resolve_model(f"{name}:m", environ={variable: KEY}).info == ModelInfo(f"{name}:m")
-    assert resolve_model(f"{name}:m", key=KEY, environ={}).info.name == f"{name}:m"
+    place = CLOUD_PLACES if load_vendors()[name].cloud else {}
+    assert variable in config_error(f"{name}:m", place)
+    with_key = {variable: KEY, **place}
+    assert resolve_model(f"{name}:m", environ=with_key).info == ModelInfo(f"{name}:m")
+    assert resolve_model(f"{name}:m", key=KEY, environ=place).info.name == f"{name}:m"
 
 
 @pytest.mark.parametrize(

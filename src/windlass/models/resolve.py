@@ -7,6 +7,7 @@ in; none of them reads it.
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
@@ -16,6 +17,11 @@ from windlass.core.setup import ModelInfo, Price
 from windlass.core.suggestions import suggest_names
 from windlass.environ import read_environment
 from windlass.models.anthropic.messages import AnthropicMessages
+from windlass.models.bedrock.converse import BedrockConverse
+from windlass.models.cloud.aws import bedrock_url, find_aws_signer, find_region
+from windlass.models.cloud.azure import azure_address, find_azure_signer
+from windlass.models.cloud.google import find_google_identity, vertex_address
+from windlass.models.cloud.signing import RequestSigner
 from windlass.models.dialect import Dialect
 from windlass.models.gemini.generate import GeminiDialect
 from windlass.models.http.errors import RequestTarget, mask_keys
@@ -71,10 +77,10 @@ def resolve_model(
     vendor = _find_vendor(name, provider)
     info = info or build_model_info(provider, model, price=price, tier=options.service_tier)
     url = _choose_base_url(provider, vendor, base_url, environ)
-    target = RequestTarget(
-        vendor=provider, url=url, model=model, key_env=vendor.key_env, hint=vendor.hint
+    endpoint = _build_endpoint(
+        provider, vendor, model, url, _find_key(vendor, key, environ), environ
     )
-    endpoint = _build_endpoint(target, vendor, key, environ, timeouts or Timeouts())
+    endpoint = replace(endpoint, timeouts=timeouts or Timeouts())
     takes_effort = any(fnmatchcase(model, pattern) for pattern in vendor.reasons)
     dialect = _build_dialect(provider, model, vendor, options.tool_protocol)
     return HttpModel(info, dialect, endpoint, options, effort_policy=takes_effort)
@@ -110,9 +116,11 @@ def _choose_base_url(
     url = base_url or from_environ or vendor.url
     # People paste the address of one endpoint where the base of all of them is wanted.
     url = _ENDPOINT_PATHS.sub("", url.strip()).rstrip("/")
+    if not url and vendor.cloud in {"aws", "google"}:
+        return url  # It follows from the region, or from the project.
     if not url:
         raise ConfigError(
-            f'"{provider}" needs the address of a server, for example "http://localhost:8000/v1". '
+            f'"{provider}" needs the address of a server, for example "{vendor.url_example}". '
             f"Pass base_url=, or set {vendor.url_env}; on the command line, use --base-url."
         )
     if not re.match(r"https?://[^/\s]", url):
@@ -124,43 +132,103 @@ def _choose_base_url(
 
 
 def _build_endpoint(
-    target: RequestTarget,
+    provider: str,
     vendor: VendorConfig,
-    key: str | Secret | None,
+    model: str,
+    url: str,
+    key: Secret | None,
     environ: Mapping[str, str],
-    timeouts: Timeouts,
 ) -> ModelEndpoint:
+    place = _locate_model(vendor, model, url, environ, has_key=key is not None)
+    if key is None and place.signer is None:
+        _require_keyless(provider, vendor, place.url)
+    target = RequestTarget(
+        vendor=provider,
+        url=place.url,
+        model=model,
+        key_env=vendor.key_env,
+        hint=vendor.hint,
+        signed=place.signer is not None,
+    )
     return ModelEndpoint(
         target=target,
-        key=_find_key(target, vendor, key, environ),
+        key=key,
         key_header=vendor.key_header,
         extra_headers=vendor.headers,
-        proxy=find_proxy(target.url, environ),
-        timeouts=timeouts,
+        query=place.query,
+        signer=place.signer,
+        proxy=find_proxy(place.url, environ),
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _ModelPlace:
+    """The address of a model, and how requests are signed."""
+
+    url: str
+    """The base URL."""
+    query: str = ""
+    signer: RequestSigner | None = None
+    """None if the caller has a key, or if there are no credentials."""
+
+
+def _locate_model(
+    vendor: VendorConfig, model: str, url: str, environ: Mapping[str, str], *, has_key: bool
+) -> _ModelPlace:
+    """Return where a model of a vendor is. `url` is what the caller or the environment says.
+
+    A key wins over all other credentials. Raises ConfigError if the region, the project or the
+    credentials are wrong.
+    """
+    match vendor.cloud:
+        case "":
+            return _ModelPlace(url)
+        case "aws":
+            region = find_region(environ)
+            signer = None if has_key else find_aws_signer(environ, region)
+            return _ModelPlace(url or bedrock_url(region), signer=signer)
+        case "azure":
+            base, query = azure_address(url, model, vendor.dialect, environ)
+            return _ModelPlace(base, query, None if has_key else find_azure_signer(environ))
+        case "google":
+            identity = None if has_key else find_google_identity(environ)
+            publisher = "anthropic" if _is_claude(model) else "google"
+            project = identity.project if identity else ""
+            base = vertex_address(url, publisher, environ, project, with_key=has_key)
+            return _ModelPlace(base, signer=identity.signer if identity else None)
+
+
+def _is_claude(model: str) -> bool:
+    """Whether a model of Vertex AI is Anthropic's, which has the API of its maker."""
+    return model.startswith("claude-")
+
+
 def _find_key(
-    target: RequestTarget,
-    vendor: VendorConfig,
-    key: str | Secret | None,
-    environ: Mapping[str, str],
+    vendor: VendorConfig, key: str | Secret | None, environ: Mapping[str, str]
 ) -> Secret | None:
-    """Return the argument, else the key in the vendor's variable; None if the server needs none."""
+    """Return the argument, else the key in the vendor's variable; None if there is none."""
     value = key.reveal() if isinstance(key, Secret) else key
     variable = vendor.key_env or ""
     source = "The key" if value else variable
     # Keys are often pasted with a line break at their end.
     value = (value or environ.get(variable, "")).strip()
     if not value:
-        if vendor.keyless or is_local_url(target.url):
-            return None
-        raise ConfigError(f'no key for "{target.vendor}". Set {variable}, or pass key=.')
+        return None
     if not value.isascii() or not value.isprintable():
         raise ConfigError(
             f"{source} contains characters that no key has. Check that it was pasted correctly."
         )
     return Secret(value)
+
+
+def _require_keyless(provider: str, vendor: VendorConfig, url: str) -> None:
+    """Raise ConfigError unless a server can be asked without a key."""
+    if vendor.keyless or is_local_url(url):
+        return
+    ways = f"Set {vendor.key_env}, or pass key=."
+    if vendor.sign_in:
+        ways = f"Set {vendor.key_env}, pass key=, {vendor.sign_in}."
+    raise ConfigError(f'no key for "{provider}". {ways}')
 
 
 def is_local_url(url: str) -> bool:
@@ -186,5 +254,9 @@ def _build_dialect(
             return OpenAIResponses()
         case "anthropic":
             return AnthropicMessages()
+        case "gemini" if vendor.cloud == "google" and _is_claude(model):
+            return AnthropicMessages(host="vertex")
         case "gemini":
             return GeminiDialect()
+        case "bedrock":
+            return BedrockConverse()

@@ -14,7 +14,8 @@ from windlass.models.openai.quirks import ChatQuirks
 
 _VENDORS_PATH = Path(__file__).with_name("vendors.toml")
 
-DialectName = Literal["openai_chat", "openai_responses", "anthropic", "gemini"]
+DialectName = Literal["openai_chat", "openai_responses", "anthropic", "gemini", "bedrock"]
+CloudName = Literal["", "aws", "azure", "google"]
 
 
 class VendorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,6 +28,12 @@ class VendorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The environment variable that may name another base URL."""
     key_env: str | None = None
     """The environment variable that holds the key."""
+    cloud: CloudName = ""
+    """The cloud that it belongs to: its credentials count as well, where there is no key."""
+    sign_in: str = ""
+    """How to get in without a key, as the end of a sentence for people."""
+    url_example: str = "http://localhost:8000/v1"
+    """What an address looks like, if the caller must give one."""
     keyless: bool = False
     """Works without a key."""
     key_header: str = "Authorization"

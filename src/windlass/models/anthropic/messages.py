@@ -9,6 +9,7 @@ that was said before, which is one more reason never to rewrite history.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from typing_extensions import override
 
@@ -45,6 +46,7 @@ from windlass.models.media import MediaPart, decode_text_file, encode_base64
 from windlass.models.options import ModelOptions
 
 API_VERSION = "2023-06-01"
+VERTEX_VERSION = "vertex-2023-10-16"
 
 _IMAGE_TYPES = frozenset(("image/jpeg", "image/png", "image/gif", "image/webp"))
 _CACHE_MARK = {"type": "ephemeral"}
@@ -53,15 +55,22 @@ _CACHE_MARK = {"type": "ephemeral"}
 class AnthropicMessages(Dialect):
     """The dialect of `POST /messages`."""
 
-    def __init__(self, *, cache_marks: bool = True) -> None:
+    def __init__(
+        self, *, cache_marks: bool = True, host: Literal["anthropic", "vertex"] = "anthropic"
+    ) -> None:
         self._cache_marks = cache_marks
+        self._on_vertex = host == "vertex"
         self._histories = EncodedHistories(AnthropicEncoder)
 
     @override
     def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
         head: JsonObject = {"model": model, "max_tokens": prompt.output_max, "stream": True}
         head |= _request_settings(prompt, model, options)
-        if self._cache_marks:
+        if self._on_vertex:
+            # There, the path names the model, and only fixed marks are known.
+            head["anthropic_version"] = VERTEX_VERSION
+            del head["model"]
+        elif self._cache_marks:
             head["cache_control"] = _CACHE_MARK
         if prompt.tools:
             # The fixed mark stands behind the tools only if no system prompt follows them.
@@ -71,6 +80,9 @@ class AnthropicMessages(Dialect):
             head["system"] = [{"type": "text", "text": prompt.system, **mark}]
         history = self._histories.encode_messages(prompt.messages, prompt.model)
         body = build_body(head, options.extra_body, "messages", history)
+        if self._on_vertex:
+            path = f"/models/{model}:streamRawPredict"
+            return WireRequest(path, body, dict(options.extra_headers))
         headers = {"anthropic-version": API_VERSION, **options.extra_headers}
         return WireRequest("/messages", body, headers)
 

@@ -57,7 +57,7 @@ _BAD_KEY_WORDS = re.compile(
 _UNKNOWN_MODEL_WORDS = re.compile(
     r"model_not_found|not_found_error model|models?/\S+ is not found|no endpoints found"
     r"|model[\w\s:/.,@`'\"-]{0,100}?(?:not found|does not exist|not exist|not available)"
-    r"|(?:no such|unknown|invalid|not a valid) model",
+    r"|(?:no such|unknown|invalid|not a valid) model|model identifier is invalid",
     re.IGNORECASE,
 )
 # Credentials, the common prefixes of keys, keys in query strings and passwords in URLs.
@@ -67,7 +67,8 @@ _KEY_SHAPES = re.compile(
     r"|(?<=[?&]key=)[^&\s]+|(?<=://)[^/@\s]+(?=@)"
 )
 # The HTTP status for an error inside a stream, which has none of its own. First Gemini's names of
-# a status, then the types and codes of Anthropic and OpenAI.
+# a status, then the types and codes of Anthropic and OpenAI,
+# then Amazon's.
 _STATUS_BY_CODE: dict[str, int] = {
     "INVALID_ARGUMENT": 400,
     "FAILED_PRECONDITION": 400,
@@ -92,6 +93,12 @@ _STATUS_BY_CODE: dict[str, int] = {
     "server_error": 500,
     "timeout_error": 504,
     "overloaded_error": 529,
+    "validationException": 400,
+    "modelTimeoutException": 408,
+    "throttlingException": 429,
+    "internalServerException": 500,
+    "modelStreamErrorException": 500,
+    "serviceUnavailableException": 503,
 }
 
 
@@ -107,6 +114,8 @@ class RequestTarget:
     """The environment variable that holds the key."""
     hint: str = ""
     """What to do when the server refuses connections."""
+    signed: bool = False
+    """Requests carry the credentials of a cloud instead of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +199,8 @@ def _classify_error(
             return "rate_limit", not _is_quota_exhausted(report, after_s)
         case 413:
             kind = "context_overflow"
-        case 408 | 409 | 425:  # Request timeout, conflict, too early: all pass with time.
+        # Request timeout, conflict, failed dependency, too early: all pass with time.
+        case 408 | 409 | 424 | 425:
             kind = "server"
         case 501 | 505:  # Not implemented, HTTP version not supported: these do not.
             kind = "bad_request"
@@ -233,6 +243,8 @@ def _describe_failure(
         return f"there is no model {name} ({status})"
     if kind == "rate_limit" and not retryable:
         return f"the quota is used up ({status})"
+    if kind == "auth" and target and target.signed:
+        return f"the credentials were rejected ({status})"
     return f"{_FAILURES.get(kind, 'the request failed')} ({status})"
 
 
@@ -245,6 +257,8 @@ def _suggest_fix(
 ) -> str:
     if target is None:
         return ""
+    if kind == "auth" and target.signed:
+        return "Check the credentials, and whether they may use this model."
     if kind == "auth":
         return f"Check {target.key_env}." if target.key_env else "Pass a valid key."
     if status in _REDIRECTS:

@@ -20,6 +20,7 @@ from windlass.core.messages import ContentPart, TextPart, UserMessage
 from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
+from windlass.models.cloud.signing import RequestSigner
 from windlass.models.dialect import Dialect, FinishingReader
 from windlass.models.http.errors import RequestTarget, mask_keys
 from windlass.models.http.post import ReplyProgress, post_sse
@@ -41,6 +42,10 @@ class ModelEndpoint:
     key_header: str = "Authorization"
     extra_headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Headers that this server wants with each request."""
+    query: str = ""
+    """Appended to the URL of each request, with its question mark."""
+    signer: RequestSigner | None = None
+    """Adds credentials that are not a fixed key."""
     proxy: str | None = None
     timeouts: Timeouts = _DEFAULT_TIMEOUTS
 
@@ -95,6 +100,8 @@ class HttpModel:
         secrets: dict[str, Secret] = {}
         if self._endpoint.key:
             secrets[target.key_env or f"{target.vendor}-key"] = self._endpoint.key
+        if self._endpoint.signer:
+            secrets |= self._endpoint.signer.secrets
         if password := urlsplit(target.url).password:
             secrets[f"{target.vendor}-password"] = Secret(password)
         headers = {**self._endpoint.extra_headers, **self._options.extra_headers}
@@ -176,13 +183,14 @@ class HttpModel:
         endpoint = self._endpoint
         request = self._dialect.encode_request(prompt, endpoint.target.model, options)
         return post_sse(
-            endpoint.target.url + request.path,
+            endpoint.target.url + request.path + endpoint.query,
             request.body,
             endpoint.request_headers | request.headers,
             target=endpoint.target,
             timeouts=endpoint.timeouts,
             proxy=endpoint.proxy,
             progress=progress,
+            signer=endpoint.signer,
         )
 
 
