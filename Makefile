@@ -23,7 +23,7 @@ LOCAL := $(VENV)/.ready-for-local
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types fast docs-code format bench bench-peers bench-faults \
 	docs cli-reference simulate modelcheck crash soak scale mutants live prices \
-	browser page-types screenshots mcp-servers node-clients local local-weights bench-local test-local lock clean
+	browser page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local test-local lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -121,6 +121,12 @@ page-types: $(DEV) ## the types of the page's modules, by TypeScript from npm, p
 
 screenshots: $(DEV) browser ## every view of the page, light, dark and on a phone, into docs/images
 	$(BIN)/python tools/screenshots.py
+
+recording: $(DEV) ## the demo in a pseudo-terminal, as the animated picture of the README
+	$(BIN)/python tools/terminal_recording.py docs/img/kill.svg $(BIN)/windlass demo
+
+wheels: $(DEV) ## build the wheel and try it alone, on each Python that is here
+	$(BIN)/python tools/try_wheel.py python3.11 python3.12 python3.13 python3.14
 
 local-weights: ## fetch the small model's weights into .cache/local
 	@$(PYTHON3) tools/local_weights.py

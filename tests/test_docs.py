@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GUARD = ROOT / "tests" / "support" / "no_network.py"
 EXAMPLE_LINES_MAX = 40
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-GUIDES = ("ARCHITECTURE.md", "SECURITY.md", "docs/contributing.md", "docs/security.md")
+GUIDES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "docs/security.md")
 """Pages that lead to files of the repository."""
 
 PUBLIC = re.compile(

@@ -46,7 +46,7 @@ def copy(tmp_path: Path) -> Path:
     for name in ("docs", "tools"):
         shutil.copytree(ROOT / name, root / name)
     (root / "src").symlink_to(ROOT / "src")
-    for name in ("mkdocs.yml", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md"):
+    for name in ("mkdocs.yml", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
         shutil.copy(ROOT / name, root / name)
     return root
 

@@ -5,6 +5,7 @@ leads to the page made from that file, or is shown as the file's name. The file 
 The pages of the reference are made from the code when the site is built (`tools/reference/`).
 """
 
+import ast
 import posixpath
 import re
 from pathlib import Path
@@ -21,9 +22,21 @@ ROOT = Path(__file__).resolve().parent.parent
 EXTRA_PAGES = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security_policy.md",
 }
 """Files of the repository that are pages of the site as well."""
+EXAMPLES = """\
+# Examples
+
+Short programs of the kind that people build. Each runs as it is, without a key: a script answers
+in the place of the model. With `--model openai:gpt-5`, or any other name, a real one does.
+
+```console
+$ python examples/first_agent.py
+$ python examples/first_agent.py --model ollama:qwen3
+```
+"""
 SHIM = "assets/iframe-worker.js"
 
 _FENCE = re.compile(r"^(?P<fence> *```\w+)[ \t]+no-run\b[^\n]*$", re.MULTILINE)
@@ -51,10 +64,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made from files outside `docs/`, and from the code."""
     pages = {page: (ROOT / name).read_text("utf-8") for name, page in EXTRA_PAGES.items()}
     pages |= plain_pages()
+    pages["examples.md"] = _show_examples()
     pages |= api_pages(with_names=config.plugins["mkdocstrings"].config.enabled)
     for page, text in pages.items():
         files.append(File.generated(config, page, content=text))
     return files
+
+
+def _show_examples() -> str:
+    """Return a page with every example, under the question that it answers."""
+    parts = [EXAMPLES]
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        code = path.read_text("utf-8")
+        tree = ast.parse(code)
+        question = (ast.get_docstring(tree) or "").partition("\n")[0]
+        title = path.stem.replace("_", " ").capitalize()
+        parts.append(
+            f'## {title}\n\n{question}\n\n```python title="examples/{path.name}"\n{code}```\n'
+        )
+    return "\n".join(parts)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
