@@ -3,6 +3,7 @@
 The law: an error of ours is one line that says what to do, never a traceback.
 """
 
+import builtins
 import errno
 from keyword import iskeyword
 from typing import Any
@@ -29,8 +30,9 @@ class LazyCommands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        # `raise` is a word of the language, so its function is called `raise_`.
-        return getattr(commands, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
+        # `raise` and `eval` are words of the language: their functions are `raise_` and `eval_`.
+        is_taken = iskeyword(cmd_name) or hasattr(builtins, cmd_name)
+        return getattr(commands, f"{cmd_name}_" if is_taken else cmd_name)
 
     @override
     def resolve_command(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from windlass.cli.control import cancel, pause, raise_, steer
     from windlass.cli.demo.command import demo
     from windlass.cli.doctor import doctor
+    from windlass.cli.eval.command import eval_
     from windlass.cli.mcp import mcp
     from windlass.cli.migrate import migrate
     from windlass.cli.models import models
@@ -45,6 +46,7 @@ __all__ = [
     "demo",
     "deny",
     "doctor",
+    "eval_",
     "mcp",
     "migrate",
     "models",
@@ -87,6 +89,7 @@ COMMANDS: Mapping[str, str] = {
     "trust": "Trust the settings of this project; list what is trusted.",
     "config": "Show the settings, and where each comes from.",
     "demo": "Watch an agent stall, be killed and finish. Needs no key.",
+    "eval": "Evaluate an agent: run cases, compare reports, gate changes.",
     "doctor": "Show what this machine can do, and what is missing.",
     "policy": "Check a policy file, and what it decides about a call.",
     "schedule": "Start runs at certain times; list, pause and delete schedules.",
@@ -107,6 +110,7 @@ LAZY_MODULES: LazyModules = {
     "demo": "windlass.cli.demo.command",
     "deny": "windlass.cli.approve",
     "doctor": "windlass.cli.doctor",
+    "eval_": "windlass.cli.eval.command",
     "mcp": "windlass.cli.mcp",
     "migrate": "windlass.cli.migrate",
     "models": "windlass.cli.models",

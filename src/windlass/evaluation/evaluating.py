@@ -55,6 +55,8 @@ class EvaluateOptions(TypedDict, total=False):
     """Where the copies of workspaces are kept; a folder of the user's by default."""
     answer: AnswerQuestion | None
     """Answers what a person would be asked. Without it, a trial that asks stays waiting."""
+    caller: str
+    """On whose behalf the trials are run: for the gate, and for the owner of the sessions."""
     drive: bool
     """Whether this process runs the trials, which is the default. If not, workers do."""
     on_progress: "Callable[[EvaluationProgress], None] | None"
@@ -142,19 +144,7 @@ class _Evaluation:
         self._checks = {case.id: build_scorers(case) for case in cases}
         self._journal = _choose_journal(agent, options.get("journal"))
         self._budget = _make_budget(name, options.get("budget"))
-        if self._budget is not None and not isinstance(self._journal, SharedBudgets):
-            raise ConfigError(
-                f"{type(self._journal).__name__} cannot keep a budget: use another journal"
-            )
-        folder = options.get("folder") or _choose_folder(self._journal)
-        self._runner = TrialRunner(
-            agent if callable(agent) else use_agent(agent),
-            self._journal,
-            folder,
-            self._budget,
-            options.get("answer"),
-            options.get("drive", True),
-        )
+        self._runner = self._make_runner(agent, options)
         self._on_progress = options.get("on_progress")
         self._reports: dict[tuple[str, int], TrialReport] = {}
         self._setup: Setup | None = None
@@ -162,6 +152,21 @@ class _Evaluation:
         self._is_dry = False
         self._stored_at = 0.0
         self.progress = EvaluationProgress(total=len(cases) * self._repeat)
+
+    def _make_runner(self, agent: Agent[Any] | AgentMaker, options: EvaluateOptions) -> TrialRunner:
+        if self._budget is not None and not isinstance(self._journal, SharedBudgets):
+            raise ConfigError(
+                f"{type(self._journal).__name__} cannot keep a budget: use another journal"
+            )
+        return TrialRunner(
+            agent if callable(agent) else use_agent(agent),
+            self._journal,
+            options.get("folder") or _choose_folder(self._journal),
+            self._budget,
+            options.get("answer"),
+            options.get("drive", True),
+            options.get("caller", ""),
+        )
 
     def _trials(self) -> list[Trial]:
         """Return all trials, the first of each case first: early numbers then say something."""

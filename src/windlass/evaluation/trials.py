@@ -83,6 +83,7 @@ class TrialRunner:
     budget: Budget | None = None
     answer: AnswerQuestion | None = None
     drive: bool = True
+    caller: str = ""
 
     async def find_trial(self, trial: Trial) -> Trial:
         """Return the trial as it is to be run: a new one if the last said nothing of the agent."""
@@ -189,7 +190,7 @@ class TrialRunner:
             trial.case.build_prompt(),
             session=trial.session,
             key=TRIAL_KEY,
-            caller="",
+            caller=self.caller,
             budgets=[self.budget] if self.budget is not None else [],
             drive=self.drive,
         )

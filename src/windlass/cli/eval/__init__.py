@@ -1,0 +1,1 @@
+"""`windlass eval`: run, compare, show and watch evaluations."""

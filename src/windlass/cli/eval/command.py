@@ -1,0 +1,393 @@
+"""`windlass eval`: run an evaluation, compare two, show one, watch one.
+
+Exit codes: 0 if the gate passes, 1 if it does not or trials failed for want of a provider, 3 if
+trials wait for a person, 4 if the budget was used up before all trials were run.
+"""
+
+import asyncio
+import secrets
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec.structs import replace
+
+from windlass.cli.command_context import load_context
+from windlass.cli.eval.evaluated_agents import load_maker, make_project_maker
+from windlass.cli.eval.report_table import show_comparison, show_report, show_totals
+from windlass.cli.eval.running_trials import TrialScreen
+from windlass.cli.exit_codes import DONE, FAILED, LIMIT, WAITS
+from windlass.cli.journal_option import journal_option, run_on_journal
+from windlass.cli.options import agent_options, collect_flags
+from windlass.cli.session_table import show_columns
+from windlass.core.errors import ConfigError, NothingToDo
+from windlass.core.limits import Budget
+from windlass.core.verdicts import Allow, Deny
+from windlass.environ import find_login_name
+from windlass.evaluation.cases import Case, check_cases, choose_cases, load_cases, make_id
+from windlass.evaluation.checks import parse_check
+from windlass.evaluation.comparison import ALPHA, Comparison, compare_reports
+from windlass.evaluation.evaluating import (
+    AT_ONCE,
+    EvaluateOptions,
+    check_evaluation_name,
+    evaluate,
+    rescore,
+)
+from windlass.evaluation.forks import cases_from_sessions
+from windlass.evaluation.html_report import render_report
+from windlass.evaluation.reports import Report, load_report, save_report
+from windlass.evaluation.stored_reports import (
+    StoredEvaluation,
+    list_evaluations,
+    read_evaluation,
+)
+from windlass.evaluation.trials import AgentMaker, AnswerQuestion
+from windlass.evaluation.wording import format_rate
+from windlass.ports import Journal
+from windlass.project.journals import OpenedJournal, journal_name, open_journal
+
+WATCH_S = 1.0
+"""How often an evaluation is looked at that another process runs."""
+NAME_CHARS = 40
+"""Of the name of a file in the name of its evaluation."""
+ANSWERS: Mapping[str, AnswerQuestion] = {
+    "allow": lambda _question: Allow(),
+    "deny": lambda _question: Deny("Nobody is here to allow it."),
+}
+
+output_options = (
+    click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON."),
+    click.option("--html", "html_file", metavar="FILE", help="Write it as one HTML file."),
+    click.option(
+        "--sessions-url",
+        metavar="URL",
+        default="",
+        help="The address of a service: sessions in the HTML link to its page.",
+    ),
+    click.option(
+        "--alpha",
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        default=ALPHA,
+        show_default=True,
+        help="How often an agent that did not change may be called worse.",
+    ),
+)
+
+
+def _with_output(command: Any) -> Any:  # noqa: ANN401 - a function, as click decorates it
+    for option in reversed(output_options):
+        command = option(command)
+    return command
+
+
+@click.group(name="eval")
+def eval_() -> None:
+    """Find out whether a change made an agent better.
+
+    Each trial is a session of the journal: eval/NAME/CASE/N. It can be shown, explained, replayed
+    and forked like any other.
+    """
+
+
+@eval_.command(
+    epilog="""\b
+Examples:
+  windlass eval run cases.yaml --repeat 5 --check used:refund --budget 2
+  windlass eval run cases.jsonl app:make_agent --baseline main.json --html report.html
+  windlass eval run --from-sessions refund -m anthropic:claude-haiku-4-5 --name cheaper
+
+\b
+Exit codes:
+  0  all trials were run; no gate, or the gate passes
+  1  the gate does not pass, or trials failed for want of a provider
+  3  trials wait for a person: windlass approve; then run it again
+  4  the budget was used up first; run it again with a larger one"""
+)
+@click.argument("source", required=False, metavar="[CASES]")
+@click.argument("target", required=False, metavar="[MODULE:NAME]")
+@click.option("--name", help="Of the evaluation. The same name goes on after a crash.")
+@click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Per case.")
+@click.option(
+    "--at-once",
+    type=click.IntRange(1),
+    default=AT_ONCE,
+    show_default=True,
+    help="Trials at a time.",
+)
+@click.option("--only", multiple=True, metavar="WORD", help="Cases with this id or tag.")
+@click.option("--check", "checks", multiple=True, metavar="SCORER:VALUE", help="A scorer for all.")
+@click.option("--budget", metavar="USD", help="The most that all trials may cost together.")
+@click.option("--budget-tokens", type=click.IntRange(1), metavar="N", help="The same in tokens.")
+@click.option("--baseline", metavar="REPORT", help="A file or name: fail if this one is worse.")
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 1),
+    metavar="RATE",
+    help="Fail if fewer trials pass, such as 0.9.",
+)
+@click.option("--answer", type=click.Choice(tuple(ANSWERS)), help="What questions are answered.")
+@click.option("--no-drive", is_flag=True, help="Leave the trials to workers of this journal.")
+@click.option("--from-sessions", metavar="WORDS", help="Recorded sessions as cases; - for all.")
+@click.option("--at", type=click.IntRange(1), metavar="RECORD", help="Fork each session there.")
+@click.option(
+    "--fork-tools",
+    type=click.Choice(("replay", "live", "refuse")),
+    default="replay",
+    show_default=True,
+    help="Where a fork's results come from; live: what only reads runs.",
+)
+@click.option("--workspace", metavar="FOLDER", help="What a live fork works in: each has a copy.")
+@click.option("--allow", multiple=True, metavar="TOOL", help="May change things in a live fork.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Sessions.")
+@click.option("--journal", metavar="NAME", help="Where the trials are kept: a path or URL.")
+@_with_output
+@agent_options
+def run(source: str | None, target: str | None, **given: Any) -> None:  # noqa: ANN401 - the flags of click
+    """Try every case of a file with an agent, and score it.
+
+    CASES is a .jsonl, .yaml or .py file. The agent is that of this folder's settings, or
+    MODULE:NAME: an agent, or a function that makes the agent of a trial.
+    """
+    if given["from_sessions"] is not None and source is not None and target is None:
+        # Without a file of cases, the agent is the only word that is left.
+        source, target = None, source
+    if (source is None) == (given["from_sessions"] is None):
+        raise ConfigError("give a file of cases, or --from-sessions")
+    name = check_evaluation_name(given["name"] or _choose_name(source))
+    cases = choose_cases(load_cases(source), given["only"]) if source else []
+    if target is not None:
+        opened = open_journal(journal_name(named=given["journal"]))
+        maker = load_maker(target)
+    else:
+        context = load_context(collect_flags(given), trust=given["trust"]).with_chosen_model()
+        opened = context.open_journal()
+        maker = make_project_maker(context.agent)
+    sys.exit(asyncio.run(_evaluate(opened, maker, cases, name, given)))
+
+
+async def _evaluate(
+    opened: OpenedJournal,
+    maker: AgentMaker,
+    cases: Sequence[Case],
+    name: str,
+    given: Mapping[str, Any],
+) -> int:
+    """Run the evaluation, show it, and return the exit code of its gate."""
+    scorers = [parse_check(check) for check in given["checks"]]
+    screen = TrialScreen()
+    async with opened as journal:
+        found = cases or await _find_cases(journal, given)
+        screen.begin(name, found, given["repeat"])
+        options = EvaluateOptions(
+            repeat=given["repeat"],
+            at_once=given["at_once"],
+            budget=_make_budget(name, given["budget"], given["budget_tokens"]),
+            journal=journal,
+            answer=ANSWERS.get(given["answer"] or ""),
+            drive=not given["no_drive"],
+            caller=find_login_name(),
+            on_progress=screen.show_progress,
+        )
+        try:
+            report = await evaluate(maker, found, name=name, scorers=scorers, **options)
+        finally:
+            screen.end()
+        comparison = None
+        if given["baseline"] is not None:
+            before = await _find_report(given["baseline"], journal)
+            comparison = compare_reports(before, report, alpha=given["alpha"])
+    _write_files(report, comparison, given)
+    show_report(report)
+    return _judge(report, comparison, given["fail_under"])
+
+
+def _choose_name(source: str | None) -> str:
+    """Return a name that was not used before: a file may be evaluated again and again."""
+    stem = Path(source).stem if source else "sessions"
+    now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return make_id(f"{stem[:NAME_CHARS]}-{now}-{secrets.token_hex(2)}")
+
+
+async def _find_cases(journal: Journal, given: Mapping[str, Any]) -> list[Case]:
+    words = given["from_sessions"]
+    found = await cases_from_sessions(
+        journal,
+        query=None if words == "-" else words,
+        limit=given["limit"],
+        at=given["at"],
+        tools=given["fork_tools"],
+        allow=given["allow"],
+    )
+    if given["workspace"]:
+        found = [_with_workspace(case, given["workspace"]) for case in found]
+    return choose_cases(check_cases(found), given["only"])
+
+
+def _with_workspace(case: Case, folder: str) -> Case:
+    return replace(case, workspace=str(Path(folder).absolute()))
+
+
+def _make_budget(name: str, usd: str | None, tokens: int | None) -> Budget | None:
+    if usd is None and tokens is None:
+        return None
+    try:
+        return Budget(f"eval/{name}", usd=usd, tokens=tokens)
+    except (ValueError, ArithmeticError) as error:
+        raise ConfigError(f"--budget {usd}: {error}") from None
+
+
+async def _find_report(named: str, journal: Journal) -> Report:
+    """Return the report in a file, or of an evaluation of the journal."""
+    if is_report_file(named):
+        return load_report(Path(named))
+    stored = await read_evaluation(journal, named)
+    if stored is None or stored.report is None:
+        raise NothingToDo(f"there is no report {named!r}, neither a file nor in the journal")
+    return stored.report
+
+
+def is_report_file(named: str) -> bool:
+    return Path(named).is_file()
+
+
+def _write_files(report: Report, comparison: Comparison | None, given: Mapping[str, Any]) -> None:
+    if given["json_file"]:
+        save_report(report, Path(given["json_file"]))
+    if given["html_file"]:
+        page = render_report(report, comparison, sessions_url=given["sessions_url"])
+        Path(given["html_file"]).write_text(page, "utf-8")
+
+
+def _judge(report: Report, comparison: Comparison | None, fail_under: float | None) -> int:
+    """Show what the gate says, and return the exit code."""
+    code = DONE
+    statuses = {trial.status for trial in report.trials}
+    if "not_run" in statuses:
+        code = LIMIT
+    if "waiting" in statuses:
+        code = WAITS
+    if "error" in statuses:
+        code = FAILED
+    if comparison is not None:
+        show_comparison(comparison)
+        if comparison.verdict == "worse":
+            code = FAILED
+    rate = report.passes.rate
+    if fail_under is not None and rate < fail_under:
+        click.echo(f"Fewer than {format_rate(fail_under)} passed.", err=True)
+        code = FAILED
+    return code
+
+
+@eval_.command(
+    epilog="""\b
+Exit codes:
+  0  no worse
+  1  worse beyond chance"""
+)
+@click.argument("before")
+@click.argument("after")
+@journal_option
+@_with_output
+def compare(before: str, after: str, place: str, alpha: float, **given: Any) -> None:  # noqa: ANN401 - the flags of click
+    """Compare two reports case by case: files, or names of evaluations in the journal."""
+
+    async def find(journal: Journal) -> tuple[Report, Report]:
+        return await _find_report(before, journal), await _find_report(after, journal)
+
+    if is_report_file(before) and is_report_file(after):
+        first, second = load_report(Path(before)), load_report(Path(after))
+    else:
+        first, second = run_on_journal(place, find)
+    comparison = compare_reports(first, second, alpha=alpha)
+    show_comparison(comparison)
+    _write_files(second, comparison, given)
+    sys.exit(FAILED if comparison.verdict == "worse" else DONE)
+
+
+@eval_.command()
+@click.argument("named", metavar="REPORT")
+@click.option("--cases", "source", metavar="FILE", help="Score the recorded trials again.")
+@click.option("--check", "checks", multiple=True, metavar="SCORER:VALUE", help="With this scorer.")
+@journal_option
+@_with_output
+def report(
+    named: str,
+    source: str | None,
+    checks: tuple[str, ...],
+    place: str,
+    **given: Any,  # noqa: ANN401 - the flags of click
+) -> None:
+    """Show a report again, or score its recorded trials anew: no model is asked.
+
+    REPORT is a file, or the name of an evaluation in the journal.
+    """
+
+    async def find(journal: Journal) -> Report:
+        if source is None:
+            return await _find_report(named, journal)
+        stored = await read_evaluation(journal, named)
+        if stored is None:
+            raise NothingToDo(f"there is no evaluation {named!r} in the journal")
+        cases = load_cases(source)
+        repeat = max(1, stored.trials // len(cases))
+        scorers = [parse_check(check) for check in checks]
+        return await rescore(journal, cases, name=named, repeat=repeat, scorers=scorers)
+
+    if source is None and checks:
+        raise ConfigError("--check needs --cases: the trials are scored anew")
+    if source is None and is_report_file(named):
+        found = load_report(Path(named))
+    else:
+        found = run_on_journal(place, find)
+    _write_files(found, None, given)
+    show_report(found)
+
+
+@eval_.command(name="list")
+@journal_option
+def list_(place: str) -> None:
+    """List the evaluations of a journal, the latest first."""
+    rows = run_on_journal(place, list_evaluations)
+    if not rows:
+        click.echo("No evaluations.")
+        return
+    shown = [_describe_stored(stored) for stored in rows]
+    show_columns([("EVALUATION", "UPDATED", "TRIALS", "PASSED", "MODEL"), *shown])
+
+
+def _describe_stored(stored: StoredEvaluation) -> tuple[str, ...]:
+    found = stored.report
+    updated = time.strftime("%Y-%m-%d %H:%M", time.localtime(stored.updated))
+    done = len(found.trials) if found else 0
+    rate = format_rate(found.passes.rate) if found and found.passes.trials else "-"
+    return (stored.name, updated, f"{done} of {stored.trials}", rate, found.model if found else "")
+
+
+@eval_.command()
+@click.argument("name")
+@journal_option
+def watch(name: str, place: str) -> None:
+    """Watch an evaluation that another process runs, until all of its trials have ended."""
+
+    async def follow(journal: Journal) -> Report:
+        screen = TrialScreen()
+        try:
+            while True:
+                stored = await read_evaluation(journal, name)
+                if stored is None:
+                    raise NothingToDo(f"there is no evaluation {name!r} in the journal")
+                screen.show_stored(stored)
+                if stored.report and len(stored.report.trials) >= stored.trials:
+                    return stored.report
+                await asyncio.sleep(WATCH_S)
+        finally:
+            screen.end()
+
+    found = run_on_journal(place, follow)
+    show_report(found)
+    show_totals(found)

@@ -1,0 +1,71 @@
+"""The agent that `windlass eval` tries: that of a project's settings, or a program's own."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from windlass.agent.agent import Agent
+from windlass.core.errors import ConfigError
+from windlass.evaluation.trials import AgentMaker, Trial, use_agent
+from windlass.journals.memory import MemoryJournal
+from windlass.project.agents import ProjectAgent
+
+
+def make_project_maker(project_agent: ProjectAgent) -> AgentMaker:
+    """Return a function that builds a project's agent for each trial, in the trial's workspace.
+
+    The settings are those of the folder that the command was started in, also if the workspace of
+    a case has settings of its own: what a case brings along is material, and is not obeyed.
+    """
+
+    def make(trial: Trial) -> AbstractAsyncContextManager[Agent[Any]]:
+        return open_agent(trial.workspace)
+
+    @asynccontextmanager
+    async def open_agent(workspace: Path | None) -> AsyncGenerator[Agent[Any]]:
+        own = replace(project_agent, folder=workspace or project_agent.folder)
+        # The runner puts the journal of the evaluation in the place of this one.
+        async with own.open_session(MemoryJournal()) as opened:
+            yield opened.agent
+
+    return make
+
+
+def load_maker(target: str) -> AgentMaker:
+    """Return what makes the agents of trials: `MODULE:NAME`, an agent or a function.
+
+    A function without parameters is called once; one with a parameter is given each `Trial`.
+    Raises ConfigError if there is no such thing.
+    """
+    module_name, _, attribute = target.partition(":")
+    if not module_name or not attribute:
+        raise ConfigError(f"{target!r}: name the agent as MODULE:NAME, such as app:make_agent")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and module_name.startswith(error.name):
+            raise ConfigError(f"{target!r}: there is no module {error.name} here") from None
+        raise
+    found: Any = getattr(module, attribute, None)
+    if isinstance(found, Agent):
+        return use_agent(cast("Agent[Any]", found))
+    if not callable(found):
+        raise ConfigError(f"{target!r} is neither an Agent nor a function that makes one")
+    if inspect.signature(found).parameters:
+        return cast("AgentMaker", found)
+    return use_agent(_call(target, cast("Callable[[], object]", found)))
+
+
+def _call(target: str, make: Callable[[], object]) -> Agent[Any]:
+    agent = make()
+    if not isinstance(agent, Agent):
+        raise ConfigError(f"{target!r} returned {type(agent).__name__}, and not an Agent")
+    return cast("Agent[Any]", agent)
