@@ -10,6 +10,7 @@ pytest.importorskip("temporalio", reason="needs the extra `temporal`")
 
 from temporal_server import Bench, Fleet, find_free_port, make_agent, open_fleet, run_servers
 from windlass import Agent, Limits, tool
+from windlass.core.errors import MailRejected
 from windlass.core.events import RunEnded, TextDelta
 from windlass.core.messages import ToolResults
 from windlass.core.view import Prompt
@@ -19,7 +20,7 @@ from windlass.server import Caller, Service, StartRequest
 from windlass.testing import ScriptedModel, call, pause, say
 
 __all__ = ["run_servers"]
-pytestmark = [pytest.mark.realtime, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.realtime, pytest.mark.slow, pytest.mark.timeout(60)]
 SECRET_WORDS = b"open sesame"
 
 
@@ -110,6 +111,35 @@ async def test_a_cancel_in_the_engine_cancels_the_run(tmp_path: Path, *, is_wait
         end = (await fleet.journal.read(handle.session))[-1]
         assert isinstance(end, RunEnded)
         assert end.outcome == "cancelled"
+
+
+async def test_a_cancel_before_a_run_begins_refuses_its_prompt(tmp_path: Path) -> None:
+    """Nobody revives what was cancelled while it waited for a worker."""
+    agent = make_agent(Bench())
+    async with open_fleet(tmp_path) as fleet:
+        handle = await fleet.start(agent)
+        assert await fleet.engine.cancel(handle.session)
+        async with fleet.working(agent):
+            with pytest.raises(MailRejected, match="cancelled in the engine"):
+                await handle.result()
+
+
+async def test_a_session_moves_to_the_agent_whose_turn_it_is(tmp_path: Path) -> None:
+    """A workflow begins with one agent, and goes on with the queue of another."""
+    benches = [Bench(), Bench()]
+    for bench in benches:
+        bench.may_go_on.set()
+    first = make_agent(benches[0], "first")
+    second = make_agent(benches[1], "second")
+    async with open_fleet(tmp_path) as fleet:
+        handles = [
+            await fleet.start(agent, session="desk", on_busy="queue") for agent in (first, second)
+        ]
+        async with fleet.working(first), fleet.working(second, sweep_s=1000.0):
+            texts = [(await handle.result()).text for handle in handles]
+            assert texts == ["Done.", "Done."]
+            assert await fleet.result("desk") == "completed"
+        assert [bench.calls for bench in benches] == [1, 1]
 
 
 async def test_a_workflow_that_is_terminated_ends_no_run(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Seven faults of a fleet on an engine, each of which once ended, doubled or lost runs."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from windlass.gates import ask
 from windlass.runtime.leases import hold_session
 
 __all__ = ["run_servers"]
-pytestmark = [pytest.mark.realtime, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.realtime, pytest.mark.slow, pytest.mark.timeout(60)]
 
 
 async def wait_for_release(fleet: Fleet, session: str) -> None:
@@ -64,8 +65,8 @@ async def test_signs_of_life_come_from_a_timer_and_are_not_held_back(tmp_path: P
         beat_s = HEARTBEAT_S / activities.HEARTBEATS
         for each in worker.open_queues(fleet.engine, agent.with_journal(fleet.journal)):
             intervals = (
-                each.config()["max_heartbeat_throttle_interval"],
-                each.config()["default_heartbeat_throttle_interval"],
+                each.config().get("max_heartbeat_throttle_interval", timedelta()),
+                each.config().get("default_heartbeat_throttle_interval", timedelta()),
             )
             assert [interval.total_seconds() for interval in intervals] == [beat_s, beat_s]
         handle = await fleet.start(agent)

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.contract("F5"),
     pytest.mark.realtime,
     pytest.mark.slow,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(60),
 ]
 
 

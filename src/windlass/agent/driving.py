@@ -223,6 +223,21 @@ class SessionDriver:
             return "it brings a conversation, and the session has one of its own already"
         return None
 
+    async def refuse_queue(self, session: str, reason: str) -> None:
+        """Let none of the prompts begin a run that wait in the queue of a session now.
+
+        Raises SessionBusy if somebody else drives it.
+        """
+        letters = await self.read_letters(await self._runs.read_state(session), "prompts")
+
+        def refuse(state: State) -> Sequence[Fact]:
+            waiting = [letter for letter in letters if letter.number > state.prompts_taken]
+            return tuple(_refuse_letter(letter, reason) for letter in waiting)
+
+        if letters:
+            await self._runs.write_facts(session, refuse)
+            await self._remove_taken(session)
+
     async def _refuse_letters(self, session: str) -> None:
         """Refuse the control messages of a session that has no open run."""
         state = await self._runs.read_state(session)

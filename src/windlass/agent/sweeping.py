@@ -9,13 +9,15 @@ parked, durably and visibly: its run is paused, and whoever resumes it takes it 
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
+from windlass.agent import control
 from windlass.agent.driving import SessionDriver
 from windlass.agent.expired_questions import ExpiredQuestions
 from windlass.agent.runs import LiveRuns
-from windlass.core.errors import SessionBusy, SetupDrifted, WindlassError
+from windlass.core.errors import NothingToDo, SessionBusy, SetupDrifted, WindlassError
 from windlass.core.events import (
     RULES_VERSION,
     CallFinished,
@@ -219,6 +221,12 @@ class Sweeper:
         await self._sessions.drive(session, consent=consent)
         self._troubles.pop(session, None)
         return "driven"
+
+    async def cancel_all(self, session: str, reason: str) -> None:
+        """End the open run of a session, wherever it is driven, and refuse its queue."""
+        with suppress(NothingToDo):
+            await control.cancel(self._journal, session, reason)
+        await self._sessions.refuse_queue(session, reason)
 
     async def _is_own(
         self, facts: Sequence[Fact], state: State, accepts: AcceptsStart | None

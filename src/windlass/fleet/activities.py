@@ -7,7 +7,7 @@ and any worker goes on with it. What goes back to the engine are states and name
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from windlass.agent import control
 from windlass.agent.agent import Agent
 from windlass.agent.sweeping import AcceptsStart, VisitOutcome
 from windlass.agent.working import SessionWorker, WorkItem
@@ -155,7 +154,7 @@ class SessionActivities:
     async def _report(self, session: str, outcome: VisitOutcome) -> DriveReport:
         """Return what is left to do in a session that this worker does not drive any more."""
         state = await self._agent.sweeper.read_state(session)
-        if outcome == "skipped":
+        if outcome == "skipped" or not state.is_active:
             owner = await self._find_owner(state)
             if owner != self.agent_name:
                 return DriveReport("moved", self._engine.address.task_queue(owner))
@@ -185,9 +184,9 @@ class SessionActivities:
 
     @activity.defn(name=CANCEL_ACTIVITY)
     async def cancel(self, session: str) -> None:
-        """End the open run of a session, if there is one, wherever it is driven."""
-        with _hide_reasons(session), suppress(NothingToDo):
-            await control.cancel(self._journal, session, CANCEL_REASON)
+        """End the open run of a session, if there is one, and refuse the prompts in its queue."""
+        with _hide_reasons(session):
+            await self._agent.sweeper.cancel_all(session, CANCEL_REASON)
 
     @activity.defn(name=SCHEDULED_ACTIVITY)
     async def start_scheduled(self, session: str, schedule: str) -> str:

@@ -7,6 +7,7 @@ cannot be reached delays a run, and loses none: the workers' own look finds what
 import asyncio
 import time
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
@@ -17,7 +18,14 @@ from temporalio.api.operatorservice.v1 import (
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.common import SearchAttributePair, TypedSearchAttributes
+from temporalio.common import Priority, SearchAttributePair, TypedSearchAttributes
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from windlass.core.errors import ForOperator
@@ -35,6 +43,9 @@ from windlass.logs import get_logger
 RPC_TIMEOUT = timedelta(seconds=5)
 POLLER_FRESH_S = 90.0
 """A worker asks its queue for work at least once a minute."""
+RANKS = 5
+RANK_DEFAULT = 3
+FAIRNESS_CHARS_MAX = 64
 _ATTRIBUTES = (AGENT_ATTRIBUTE, STATE_ATTRIBUTE, CALLER_ATTRIBUTE)
 _log = get_logger(__name__)
 
@@ -52,10 +63,11 @@ class TemporalEngine:
         self.has_attributes = has_attributes
         """Whether the server knows the search attributes of sessions."""
 
-    async def wake(self, session: str, agent: str, caller: str = "") -> None:
+    async def wake(self, session: str, agent: str, caller: str = "", *, priority: int = 0) -> None:
         """Have a session driven: start its workflow, or tell the one that runs to look at once.
 
-        Raises EngineUnreachable.
+        Where the engine can, a higher priority comes first, and callers are served in turns. Raises
+        EngineUnreachable.
         """
         order = DriveOrder(session, heartbeat_s=self.address.heartbeat_s)
         try:
@@ -66,6 +78,7 @@ class TemporalEngine:
                 task_queue=self.address.task_queue(agent),
                 search_attributes=self.describe_session(agent, caller),
                 start_signal=WAKE_SIGNAL,
+                priority=_rank_session(caller, priority),
                 rpc_timeout=RPC_TIMEOUT,
             )
         except RPCError as error:
@@ -181,11 +194,29 @@ async def connect_engine(address: EngineAddress | str) -> TemporalEngine:
             namespace=address.namespace,
             tls=tls,
             api_key=address.read_api_key(),
+            runtime=_quiet_runtime(),
         )
         has_attributes = await _register_attributes(client, address.namespace)
     except (RPCError, RuntimeError) as error:
         raise explain_failure(address, error) from None
     return TemporalEngine(address, client, has_attributes=has_attributes)
+
+
+@cache
+def _quiet_runtime() -> Runtime:
+    """Return the SDK's threads for this process, which report errors to our log alone.
+
+    By itself, the SDK writes each try to reach a server that is away to standard error.
+    """
+    forwarding = LogForwardingConfig(logger=get_logger("windlass.fleet.temporal"))
+    logs = LoggingConfig(TelemetryFilter(core_level="ERROR", other_level="ERROR"), forwarding)
+    return Runtime(telemetry=TelemetryConfig(logging=logs))
+
+
+def _rank_session(caller: str, priority: int) -> Priority:
+    """Return the place in the engine's queues, which has five ranks; the first one is the best."""
+    rank = min(RANKS, max(1, RANK_DEFAULT - priority))
+    return Priority(priority_key=rank, fairness_key=caller[:FAIRNESS_CHARS_MAX] or None)
 
 
 async def _register_attributes(client: Client, namespace: str) -> bool:

@@ -125,7 +125,7 @@ class TemporalWorker:
             return True
         try:
             if not await engine.is_seen_to(item.session):
-                await engine.wake(item.session, item.agent, item.caller)
+                await engine.wake(item.session, item.agent, item.caller, priority=item.priority)
         except EngineUnreachable as error:
             _log.warning("%s", error)
             return False
