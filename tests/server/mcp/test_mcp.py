@@ -387,21 +387,3 @@ async def test_a_session_of_the_protocol_belongs_to_its_token(tmp_path: Path) ->
             assert stolen.status_code == 404
             own = await http.post("/mcp", json=listing, headers={**first, **accept, **session})
             assert own.status_code == 200
-
-
-async def test_a_replica_that_does_not_know_a_session_serves_it_all_the_same(
-    tmp_path: Path,
-) -> None:
-    async with serve(tmp_path, "Hello.") as running:
-        headers = {
-            "Authorization": f"Bearer {await running.make_token('ann')}",
-            "Accept": "application/json, text/event-stream",
-            "Mcp-Session-Id": "of-another-replica",
-            "MCP-Protocol-Version": "2025-11-25",
-        }
-        params = {"name": "clerk", "arguments": {"prompt": "Hi."}}
-        body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
-        async with httpx2.AsyncClient(base_url=running.address, timeout=30) as http:
-            response = await http.post("/mcp", json=body, headers=headers)
-        assert response.status_code == 200
-        assert "Hello." in response.text

@@ -59,14 +59,17 @@ class AgentCalls:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def begin(self, caller: Caller, agent: str, task: AgentToolInput) -> RunPlace:
+    async def begin(
+        self, caller: Caller, agent: str, task: AgentToolInput, key: str = ""
+    ) -> RunPlace:
         """Start a run, or find the last one of a session if there is no prompt.
 
-        Raises ApiError, and WindlassError as `Agent.start` does.
+        The same `key` never begins a second run. Raises ApiError, and WindlassError as
+        `Agent.start` does.
         """
         if task.prompt.strip():
             caller.require("start")
-            request = StartRequest(prompt=task.prompt, agent=agent, session=task.session)
+            request = StartRequest(prompt=task.prompt, agent=agent, session=task.session, key=key)
             handle = await self._service.start_run(caller, request)
             return RunPlace(handle.session, handle.run)
         caller.require("watch")
@@ -88,15 +91,18 @@ class AgentCalls:
     async def follow(self, caller: Caller, place: RunPlace) -> AsyncGenerator[Projection]:
         """Yield the session after each event that matters, up to the end of the run."""
         view = Projection(place.session)
+        questions: tuple[OpenQuestion, ...] = ()
         known = await self.read(caller, place)
         async with aclosing(self._service.watch(caller, place.session)) as events:
             async for event in events:
                 view = apply_event(view, event)
                 if view.seq < known.seq:
                     continue
-                if isinstance(event, StepProposed) or view.questions or _has_ended(view, place):
+                ended = has_ended(view, place)
+                if ended or isinstance(event, StepProposed) or view.questions != questions:
+                    questions = view.questions
                     yield view
-                if _has_ended(view, place):
+                if ended:
                     return
 
     async def answer(
@@ -119,7 +125,7 @@ class AgentCalls:
         asked: set[str] = set()
         async with aclosing(self.follow(caller, place)) as views:
             async for view in views:
-                if _has_ended(view, place):
+                if has_ended(view, place):
                     return make_result(view)
                 await _report_progress(ctx, view)
                 new = [one for one in view.questions if question_id(one) not in asked]
@@ -210,12 +216,17 @@ async def _ask_client(ctx: RequestContext, question: OpenQuestion) -> types.Elic
 
 
 async def _report_progress(ctx: RequestContext, view: Projection) -> None:
+    await ctx.session.report_progress(float(view.seq), message=describe_progress(view))
+
+
+def describe_progress(view: Projection) -> str:
+    """Return what a run is at, in a few words."""
     names = ", ".join(call.name for call in view.step_calls if call.is_open)
-    message = f"step {view.steps}{f': {names}' if names else ''}"
-    await ctx.session.report_progress(float(view.seq), message=message)
+    return f"step {view.steps}{f': {names}' if names else ''}"
 
 
-def _has_ended(view: Projection, place: RunPlace) -> bool:
+def has_ended(view: Projection, place: RunPlace) -> bool:
+    """Return whether a run is over, in a view of its session."""
     run = view.run
     return run is not None and (
         run.number > place.run or (run.number == place.run and not run.is_open)

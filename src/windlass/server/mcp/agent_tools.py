@@ -13,6 +13,11 @@ from windlass.core.projection.view import Projection
 from windlass.server.errors import ApiError
 
 _UNFIT_CHARS = re.compile(r"[^A-Za-z0-9_.-]")
+INSTRUCTIONS = (
+    "Each tool gives a task to an agent. A run goes on when a client goes away: call its tool with "
+    "the session and no prompt to wait for it."
+)
+"""What a client is told about this server."""
 NAMELESS = "agent"
 """What the tool of an agent without a name is called."""
 PROMPT_CHARS_MAX = 1_000_000

@@ -1,8 +1,8 @@
 """The MCP server behind HTTP: between the service's own requests and the SDK's transport.
 
-The law: who calls is decided by the service before the SDK sees a request, and the SDK's sessions
-are bound to the token that opened them. A client of an older protocol that comes to another replica
-is served without a session: its tools work, and its questions wait to be answered elsewhere.
+The law: who calls is decided by the service before the SDK sees a request. Messages of versions
+with a handshake are answered from the journal (`handshake.py`), at any replica; all others by the
+SDK, which keeps nothing of them.
 """
 
 import asyncio
@@ -14,15 +14,17 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from windlass.server.access import Caller
 from windlass.server.mcp.agent_calls import RequestContext
+from windlass.server.mcp.handshake import HandshakeEndpoint
 from windlass.server.mcp.server import build_server
 from windlass.server.messages import SSE_TYPE, HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.service import Service
 
 CALLER_KEY = "windlass.caller"
-SESSION_HEADER = "mcp-session-id"
+VERSION_HEADER = "mcp-protocol-version"
 CHUNKS_WAITING_MAX = 64
 """Pieces of a reply that wait for a slow client; then the SDK waits too."""
 END_S = 5.0
@@ -42,39 +44,33 @@ class McpEndpoint:
     """Serves MCP for one service."""
 
     def __init__(self, service: Service, server: Server[Any] | None = None) -> None:
-        """Make an endpoint. `server`: another one than that of the service's agents."""
-        self._server = server or build_server(service, read_caller)
-        size = service.limits.body_bytes
-        # No store of past messages: the SDK names them by the ids of requests, which two sessions
-        # may share. Whoever loses a stream waits for its run by the session's name.
-        self._with_sessions = StreamableHTTPSessionManager(self._server, max_request_body_size=size)
-        self._without = StreamableHTTPSessionManager(
-            self._server, stateless=True, max_request_body_size=size
+        """Make an endpoint.
+
+        `server`: another one than that of the service's agents. The SDK then keeps the sessions of
+        its clients, in this process.
+        """
+        self._handshakes = HandshakeEndpoint(service) if server is None else None
+        self._manager = StreamableHTTPSessionManager(
+            server or build_server(service, read_caller),
+            max_request_body_size=service.limits.body_bytes,
         )
-        self._sessions: set[str] = set()
-        """The ids of sessions that were opened here."""
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         service.background.start("mcp", self._run)
 
     async def _run(self) -> None:
-        async with self._with_sessions.run(), self._without.run():
+        async with self._manager.run():
             self._ready.set_result(None)
             await asyncio.get_running_loop().create_future()
 
     async def handle(self, request: HttpRequest) -> Reply:
-        """Answer a request whose caller is known."""
+        """Answer a request whose caller is known. Raises ApiError."""
+        version = request.header(VERSION_HEADER)
+        has_handshake = not version or version in HANDSHAKE_PROTOCOL_VERSIONS
+        if self._handshakes is not None and has_handshake:
+            return await self._handshakes.handle(request)
         await asyncio.shield(self._ready)
         exchange = _AsgiExchange(request, await request.read_body())
-        session = request.header(SESSION_HEADER)
-        is_foreign = bool(session) and session not in self._sessions
-        manager = self._without if is_foreign else self._with_sessions
-        reply = await exchange.begin(manager)
-        opened = reply.headers.get(SESSION_HEADER)
-        if opened:
-            self._sessions.add(opened)
-        if request.method == "DELETE":
-            self._sessions.discard(session)
-        return reply
+        return await exchange.begin(self._manager)
 
 
 class _AsgiExchange:

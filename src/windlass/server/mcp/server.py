@@ -16,6 +16,7 @@ from windlass.server.access import LOCAL_OWNER, Caller
 from windlass.server.errors import ApiError, api_error_from
 from windlass.server.mcp.agent_calls import AgentCalls, OpenToolCall, RequestContext, RunPlace
 from windlass.server.mcp.agent_tools import (
+    INSTRUCTIONS,
     find_agent_name,
     make_error_result,
     make_tools,
@@ -43,10 +44,7 @@ def build_server(service: Service, find_caller: FindCaller) -> Server[Any]:
         "windlass",
         version=version("windlass"),
         title="Windlass",
-        instructions=(
-            "Each tool gives a task to an agent. A run goes on when a client goes away: call its "
-            "tool with the session and no prompt to wait for it."
-        ),
+        instructions=INSTRUCTIONS,
         on_list_tools=handlers.list_tools,
     )
     # By this way its result may be a task too, which the SDK has no type for.
@@ -100,7 +98,9 @@ class ToolHandlers:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
         try:
             caller = self._find_caller(ctx)
-            place = await self._find_place(caller, agent, params)
+            headers: Mapping[str, str] = ctx.request.headers if ctx.request is not None else {}
+            key = headers.get("idempotency-key", "")
+            place = await self._find_place(caller, agent, params, key)
             return await self._wait(ctx, caller, place)
         except ApiError as error:
             return make_error_result(error)
@@ -108,10 +108,11 @@ class ToolHandlers:
             return make_error_result(api_error_from(error))
 
     async def _find_place(
-        self, caller: Caller, agent: str, params: types.CallToolRequestParams
+        self, caller: Caller, agent: str, params: types.CallToolRequestParams, key: str
     ) -> RunPlace:
         if params.request_state is None:
-            return await self._calls.begin(caller, agent, read_arguments(params.arguments))
+            task = read_arguments(params.arguments)
+            return await self._calls.begin(caller, agent, task, key)
         place = RunPlace.from_text(params.request_state)
         await self._calls.read(caller, place)
         await self._calls.answer(caller, place, params.input_responses or {})

@@ -109,6 +109,12 @@ def _describe_task(view: Projection, place: RunPlace) -> dict[str, Any]:
     }
 
 
+def describe_legacy_task(view: Projection, place: RunPlace) -> dict[str, Any]:
+    """Return a run as a task of the version 2025-11-25, which has other names for two fields."""
+    task = _describe_task(view, place)
+    return {**task, "ttl": task.pop("ttlMs"), "pollInterval": task.pop("pollIntervalMs")}
+
+
 def _find_run(view: Projection, place: RunPlace) -> RunView:
     if view.run is not None and view.run.number == place.run:
         return view.run
