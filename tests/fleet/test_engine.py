@@ -10,7 +10,8 @@ pytest.importorskip("temporalio", reason="needs the extra `temporal`")
 
 from temporal_server import Bench, Fleet, find_free_port, make_agent, open_fleet, run_servers
 from windlass import Agent, Limits, tool
-from windlass.core.errors import MailRejected
+from windlass.agent.sweeping import Sweeper
+from windlass.core.errors import JournalFailed, MailRejected
 from windlass.core.events import RunEnded, TextDelta
 from windlass.core.messages import ToolResults
 from windlass.core.view import Prompt
@@ -61,6 +62,29 @@ async def test_the_record_of_a_run_does_not_grow_with_the_conversation(tmp_path:
         assert len(histories[0]) == len(histories[1]) <= 16
         assert max(sum(map(len, history)) for history in histories) < 4_000
         assert SECRET_WORDS not in b"".join(map(b"".join, histories))
+
+
+async def test_the_engine_learns_the_kind_of_an_error_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error may quote what was said, so its text stays in the log of the worker."""
+
+    async def fail(*_: object, **__: object) -> None:
+        raise JournalFailed("it said: open sesame")
+
+    agent = make_agent(Bench())
+    monkeypatch.setattr(Sweeper, "drive_own", fail)
+    async with open_fleet(tmp_path) as fleet, fleet.working(agent):
+        handle = await fleet.start(agent)
+
+        async def has_failed() -> bool:
+            found = (await fleet.describe(handle.session)).pending_activities
+            return any(each.HasField("last_failure") for each in found)
+
+        await fleet.wait_for(has_failed)
+        failure = (await fleet.describe(handle.session)).pending_activities[0].last_failure
+        assert failure.application_failure_info.type == "JournalFailed"
+        assert SECRET_WORDS not in failure.SerializeToString()
 
 
 @pytest.mark.contract("F2")

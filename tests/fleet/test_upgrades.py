@@ -57,8 +57,9 @@ async def test_runs_in_flight_go_on_with_their_own_configuration(tmp_path: Path)
     async with open_fleet(tmp_path) as fleet:
         async with fleet.working(old):
             calls = {name: await start_waiting_run(fleet, old, name) for name in names}
-            # No sweep: the queues of the engine alone must bring runs to the right worker.
-            async with fleet.working(new, sweep_s=1000.0):
+            # No sweep: the queues of the engine alone must bring runs to the right worker, also if
+            # another one would take them.
+            async with fleet.working(new, rules=TakingRules(drift="consent"), sweep_s=1000.0):
                 later = await start_waiting_run(fleet, new, "later")
                 for name, call_id in calls.items():
                     await answer(fleet, name, call_id)
