@@ -6,6 +6,7 @@ SEEDS ?= 0:2000
 TASK ?= Say hello in one short sentence.
 KILLS ?= 300
 MINUTES ?= 10
+ENGINE ?= postgres temporal
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,7 +23,7 @@ LOCAL := $(VENV)/.ready-for-local
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types fast docs-code format bench bench-peers bench-faults \
-	docs cli-reference simulate modelcheck crash soak scale mutants live prices \
+	docs cli-reference simulate modelcheck crash fleet soak scale mutants live prices \
 	browser page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local test-local lock clean
 
 help: ## list the targets
@@ -87,6 +88,9 @@ crash: $(DEV) ## kill a real process at random moments, and count what it cost: 
 	$(BIN)/python -m proof.crash --kills $(KILLS) --keep-open
 	$(BIN)/python -m proof.crash.speaking --kills $(KILLS)
 	$(BIN)/python -m proof.crash.speaking --kills $(KILLS) --store postgres
+
+fleet: $(DEV) ## workers killed, stopped, cut off and upgraded: make fleet MINUTES=10 ENGINE="postgres temporal"
+	for engine in $(ENGINE); do $(BIN)/python -m proof.fleet --minutes $(MINUTES) --engine $$engine || exit 1; done
 
 soak: $(DEV) ## sessions, faults, kills and people for a long time: what grows? make soak MINUTES=10
 	$(BIN)/python bench/soak/run.py --minutes $(MINUTES)
