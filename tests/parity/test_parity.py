@@ -32,7 +32,7 @@ from windlass.journals.memory import MemoryJournal
 from windlass.models.http.model import HttpModel
 from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions
-from windlass.models.qwen_messages import to_qwen_messages
+from windlass.models.qwen.messages import to_qwen_messages
 from windlass.models.resolve import resolve_model
 from windlass.models.text_protocols.text_calls import TextCalls
 from windlass.ports import CallContext

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from windlass.models.local.model import LocalModel
     from windlass.models.options import Effort, ModelOptions, ToolProtocol
     from windlass.models.prices import ModelListing, describe_price_source, find_listing
-    from windlass.models.qwen_messages import to_qwen_messages
+    from windlass.models.qwen.conversations import QwenConversation, from_qwen_messages
+    from windlass.models.qwen.messages import to_qwen_messages
+    from windlass.models.qwen.settings import model_from_qwen
     from windlass.models.resolve import resolve_model
     from windlass.models.vendors import VendorConfig, load_vendors
 
@@ -27,6 +29,7 @@ __all__ = [
     "ModelEndpoint",
     "ModelListing",
     "ModelOptions",
+    "QwenConversation",
     "ReplyReader",
     "RequestTarget",
     "ToolProtocol",
@@ -34,7 +37,9 @@ __all__ = [
     "WireRequest",
     "describe_price_source",
     "find_listing",
+    "from_qwen_messages",
     "load_vendors",
+    "model_from_qwen",
     "resolve_model",
     "to_qwen_messages",
 ]
@@ -47,6 +52,7 @@ LAZY_MODULES: LazyModules = {
     "ModelEndpoint": "windlass.models.http.model",
     "ModelListing": "windlass.models.prices",
     "ModelOptions": "windlass.models.options",
+    "QwenConversation": "windlass.models.qwen.conversations",
     "ReplyReader": "windlass.models.dialect",
     "RequestTarget": "windlass.models.http.errors",
     "ToolProtocol": "windlass.models.options",
@@ -54,9 +60,11 @@ LAZY_MODULES: LazyModules = {
     "WireRequest": "windlass.models.dialect",
     "describe_price_source": "windlass.models.prices",
     "find_listing": "windlass.models.prices",
+    "from_qwen_messages": "windlass.models.qwen.conversations",
     "load_vendors": "windlass.models.vendors",
+    "model_from_qwen": "windlass.models.qwen.settings",
     "resolve_model": "windlass.models.resolve",
-    "to_qwen_messages": "windlass.models.qwen_messages",
+    "to_qwen_messages": "windlass.models.qwen.messages",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

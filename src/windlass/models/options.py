@@ -9,7 +9,7 @@ from windlass.core.view import Prompt
 
 Effort = Literal["off", "low", "medium", "high"]
 """How long a model may think before it replies."""
-ToolProtocol = Literal["native", "text", "grammar"]
+ToolProtocol = Literal["native", "text", "qwen", "react", "grammar"]
 """How calls are written: by the provider's own interface, in the text, or in a text that a grammar
 forces into the right form."""
 

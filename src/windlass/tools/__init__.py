@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from windlass.tools.mcp.servers import McpServer, McpServers
     from windlass.tools.profile import Profile
+    from windlass.tools.qwen_tools import adapt_qwen_tool
     from windlass.tools.run_context import RunContext
     from windlass.tools.shell.sandbox import Sandbox
     from windlass.tools.shell.tools import ShellLimits, WorkspaceShell, open_shell, shell_tools
@@ -54,6 +55,7 @@ __all__ = [
     "Toolbox",
     "Workspace",
     "WorkspaceShell",
+    "adapt_qwen_tool",
     "core_tools",
     "fetch_tool",
     "file_tools",
@@ -86,6 +88,7 @@ LAZY_MODULES: LazyModules = {
     "Toolbox": "windlass.tools.toolbox",
     "Workspace": "windlass.tools.files.workspace",
     "WorkspaceShell": "windlass.tools.shell.tools",
+    "adapt_qwen_tool": "windlass.tools.qwen_tools",
     "core_tools": "windlass.tools.core_toolset",
     "fetch_tool": "windlass.tools.web.fetch",
     "file_tools": "windlass.tools.files.tools",

@@ -38,7 +38,7 @@ class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Accepts documents such as PDF. Plain text files are sent as text to every server."""
     tool_images: bool = False
     """Accepts images in tool results; otherwise they follow in a user message."""
-    tool_protocol: Literal["native", "text", "grammar"] = "native"
+    tool_protocol: Literal["native", "text", "qwen", "react", "grammar"] = "native"
     """How tools are offered to the server's models, unless the caller says."""
     grammar_below: float = 0.0
     """Models of fewer billions of weights get the `grammar` protocol, unless the caller says.

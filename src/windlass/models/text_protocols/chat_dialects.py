@@ -10,6 +10,7 @@ from windlass.models.dialect import Dialect, ReplyReader, WireRequest
 from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions, ToolProtocol
 from windlass.models.text_protocols.grammar_calls import GrammarCalls
+from windlass.models.text_protocols.labelled_calls import QwenCalls, ReactCalls
 from windlass.models.text_protocols.plain_calls import NativeCalls
 from windlass.models.text_protocols.text_calls import TextCalls, WordyNativeCalls
 
@@ -38,6 +39,10 @@ def build_chat_dialect(
             return NativeCalls(quirks, vendor)
         case "text":
             return TextCalls(quirks, vendor)
+        case "qwen":
+            return QwenCalls(quirks, vendor)
+        case "react":
+            return ReactCalls(quirks, vendor)
         case "grammar":
             return GrammarCalls(quirks, vendor)
 

@@ -81,7 +81,7 @@ class TextCalls(Dialect):
         if not prompt.tools:
             return self._chat.encode_request(prompt, model, options)
         block = _TOOLS_PROMPT.format(tools=format_tools(prompt.tools))
-        block += _tool_choice_text(prompt.tool_choice)
+        block += tool_choice_text(prompt.tool_choice)
         system = append_block(prompt.system, block)
         # An enforced schema would rule out the calls, because they are text.
         text_prompt = replace(prompt, system=system, tools=(), output_schema=None)
@@ -122,7 +122,7 @@ def dump_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _tool_choice_text(choice: ToolChoice) -> str:
+def tool_choice_text(choice: ToolChoice) -> str:
     """Ask the model for a tool choice, since the server cannot enforce it."""
     match choice:
         case "auto":

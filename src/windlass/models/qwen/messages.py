@@ -38,7 +38,7 @@ def to_qwen_messages(
     added = result.new_messages()
     if not prompt:  # The first message of a run is its prompt.
         added = added[1:]
-    messages = [converted for message in added for converted in _convert_message(message)]
+    messages = [converted for message in added for converted in convert_message(message)]
     if name:
         for message in messages:
             if message["role"] == "assistant":
@@ -46,7 +46,7 @@ def to_qwen_messages(
     return messages
 
 
-def _convert_message(message: Message) -> Iterator[QwenMessage]:
+def convert_message(message: Message) -> Iterator[QwenMessage]:
     match message:
         case UserMessage(parts):
             yield {"role": "user", "content": _convert_content(parts)}

@@ -1,0 +1,1 @@
+"""What programs written for Qwen-Agent need to move over: its messages and its settings."""
