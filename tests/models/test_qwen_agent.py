@@ -132,7 +132,7 @@ def test_calls_without_results_get_one_that_says_so() -> None:
         ({"role": "tool", "content": "x"}, "no role 'tool'"),
         ({"role": "function", "name": "a", "content": "x"}, "not in the list"),
         ({"role": "user", "content": [{"video": "x"}]}, "holds video"),
-        ({"role": "user", "content": [{"image": "/home/me/a.png"}]}, "attach"),
+        ({"role": "user", "content": [{"image": "pictures/a.png"}]}, "attach"),
         ({"role": "user", "content": [{"image": "data:image/png;base64,?"}]}, "data URL"),
         ({"role": "user", "content": 3}, "neither"),
         (3, "not a message"),
