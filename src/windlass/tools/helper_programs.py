@@ -41,6 +41,9 @@ def _read_source(name: str) -> str:
     loader = spec.loader if spec else None
     if isinstance(loader, InspectLoader):
         source = loader.get_source(name)
+    elif spec is not None and spec.origin is not None:
+        # pytest loads the modules of packages with a plugin itself, and knows no source.
+        source = Path(spec.origin).read_text("utf-8")
     else:
         source = None
     if source is None:
