@@ -28,9 +28,9 @@ class StepAsked:
     """Seconds since the epoch, by the campaign's clock."""
 
 
-def write_prompt(session: str) -> str:
-    """Return a prompt by which the provider knows the session."""
-    return f"{SESSION_WORD}{session}. Write {CALLS} lines."
+def write_prompt(session: str, calls: int = CALLS) -> str:
+    """Return a prompt by which the provider knows the session, and how many calls it makes."""
+    return f"{SESSION_WORD}{session}. Write {calls} lines."
 
 
 class FleetProvider:
@@ -63,7 +63,7 @@ class FleetProvider:
         asked = StepAsked(replies + 1, request.headers.get("x-worker", ""), time.time())
         with self._mutex:
             self._asked[session].append(asked)
-        if replies < CALLS:
+        if replies < find_calls(messages):
             call = call_chunks("note", f'{{"number": {replies + 1}}}', id=f"call{replies + 1}")
             answer = chat_answer(call)
         else:
@@ -71,8 +71,16 @@ class FleetProvider:
         return stream_answer(wait(self._latency_s), *answer.acts)
 
 
+def find_calls(messages: list[dict[str, Any]]) -> int:
+    """Return how many calls a prompt asks for."""
+    return int(_find_prompt(messages).partition("Write ")[2].partition(" ")[0])
+
+
 def find_session(messages: list[dict[str, Any]]) -> str:
     """Return the session that a prompt names."""
+    return _find_prompt(messages).partition(SESSION_WORD)[2].partition(".")[0]
+
+
+def _find_prompt(messages: list[dict[str, Any]]) -> str:
     texts = (str(message["content"]) for message in messages if message["role"] == "user")
-    first = next(text for text in texts if SESSION_WORD in text)
-    return first.partition(SESSION_WORD)[2].partition(".")[0]
+    return next(text for text in texts if SESSION_WORD in text)

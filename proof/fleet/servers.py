@@ -45,8 +45,9 @@ class PostgresServer:
     def stop(self) -> None:
         self._control("-m", "immediate", "stop")
 
-    def processes(self) -> int:
-        """Return the process id of the server: the parent of all of its processes."""
+    @property
+    def process_id(self) -> int:
+        """The process of the server: the parent of those of its connections."""
         return int((Path(self._server.pgdata) / "postmaster.pid").read_text().split()[0])
 
     def _control(self, *arguments: str) -> None:
@@ -97,6 +98,7 @@ class EngineServer:
         """Return the address of the engine through a proxy on this port."""
         return f"temporal://127.0.0.1:{port}/default?prefix=fleet&heartbeat_s=2"
 
+    @property
     def process_id(self) -> int:
         return self._process.pid if self._process is not None else 0
 

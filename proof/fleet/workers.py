@@ -26,7 +26,10 @@ class FleetPlace:
     provider_url: str
     database: PostgresServer
     engine: EngineServer | None
-    proxies: ProxyThread
+    proxies: ProxyThread | None
+    """Between workers and servers; without it, nothing stands in between."""
+    runs_at_once: int = RUNS_AT_ONCE
+    sweep_s: float = SWEEP_S
 
     @property
     def effects(self) -> Path:
@@ -79,7 +82,7 @@ class WorkerSlot:
     def start(self) -> None:
         """Start the next worker of this slot."""
         place = self.place
-        if not self._proxies:
+        if not self._proxies and place.proxies is not None:
             self._proxies.append(FaultProxy(place.proxies, place.database.connect))
             if place.engine is not None:
                 self._proxies.append(FaultProxy(place.proxies, place.engine.connect))
@@ -106,11 +109,15 @@ class WorkerSlot:
 
     def _command(self) -> Sequence[str]:
         place = self.place
-        journal = place.database.uri_through(self.database_proxy.port)
+        journal = place.database.uri
+        if self._proxies:
+            journal = place.database.uri_through(self.database_proxy.port)
         command = [sys.executable, "-m", "windlass.cli", "worker", "proof.fleet.app:agents"]
-        command += ["--journal", journal, "--runs", str(RUNS_AT_ONCE), "--sweep", str(SWEEP_S)]
+        command += ["--journal", journal]
+        command += ["--runs", str(place.runs_at_once), "--sweep", str(place.sweep_s)]
         if place.engine is not None:
-            command += ["--engine", place.engine.address_through(self.engine_proxy.port)]
+            port = self.engine_proxy.port if self._proxies else place.engine.port
+            command += ["--engine", place.engine.address_through(port)]
         return command
 
     def kill(self) -> None:

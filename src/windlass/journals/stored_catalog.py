@@ -5,7 +5,7 @@ is up to date; it is sorted by the time of the row.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import NamedTuple
 
 from windlass.core.events import Fact
@@ -26,6 +26,13 @@ from windlass.core.session_summary import (
 from windlass.journals.session_rows import ListedSession
 
 ROWS_AT_ONCE = 500
+NameTest = Callable[[str], bool]
+"""Says something of a session by its name."""
+
+
+def skip_none(_session: str) -> bool:
+    """Skip no session."""
+    return False
 
 
 class SqlCondition(NamedTuple):
@@ -81,17 +88,20 @@ class StoredCatalog(ABC):
 
     @abstractmethod
     async def _select_sessions(
-        self, query: SessionQuery, place: PagePlace | None, limit: int
+        self, query: SessionQuery, place: PagePlace | None, limit: int, is_skipped: NameTest
     ) -> list[ListedSession]:
-        """Return the sessions behind a place whose rows fit a query, in the order of every list."""
+        """Return the sessions behind a place whose rows fit a query, in the order of every list.
+
+        Of those that are skipped only the row is read, which may be behind.
+        """
 
     @abstractmethod
     async def _find_summary(self, session: str) -> SessionSummary | None:
         """Return the summary of a session; None if there is no such session."""
 
     @abstractmethod
-    async def _without_driver(self, summaries: Sequence[SessionSummary]) -> list[SessionSummary]:
-        """Return those of the sessions that no living driver has."""
+    async def _find_driven(self) -> NameTest:
+        """Return a test whether a living driver has a session now."""
 
     @abstractmethod
     async def _delete_ended_trees(self, trees: Sequence[Sequence[str]], before: float) -> int:
@@ -148,9 +158,13 @@ class StoredCatalog(ABC):
         """List the latest sessions with an open run that has no driver and waits for nobody."""
         found: list[SessionSummary] = []
         wanted = make_query(state="open", agent=agent, parent=parent)
-        async for rows in self._iterate_sessions(wanted, min(limit, ROWS_AT_ONCE)):
-            summaries = [row.summary for row in rows if wanted.matches_facts(row.summary)]
-            found += await self._without_driver(summaries)
+        # Asked first, so that the records of sessions at work need not be read: workers ask for
+        # this list all the time. One that is let go of meanwhile is in the next list.
+        is_driven = await self._find_driven()
+        at_once = min(limit, ROWS_AT_ONCE)
+        async for rows in self._iterate_sessions(wanted, at_once, is_skipped=is_driven):
+            summaries = [row.summary for row in rows if not is_driven(row.summary.session)]
+            found += (summary for summary in summaries if wanted.matches_facts(summary))
             if len(found) >= limit:
                 break
         return found[:limit]
@@ -208,10 +222,14 @@ class StoredCatalog(ABC):
         return find_tree(session, found)
 
     async def _iterate_sessions(
-        self, query: SessionQuery, at_once: int, place: PagePlace | None = None
+        self,
+        query: SessionQuery,
+        at_once: int,
+        place: PagePlace | None = None,
+        is_skipped: NameTest = skip_none,
     ) -> AsyncGenerator[list[ListedSession]]:
         """Yield the rows that fit a query, so many at a time."""
-        while rows := await self._select_sessions(query, place, at_once):
+        while rows := await self._select_sessions(query, place, at_once, is_skipped):
             yield rows
             if len(rows) < at_once:
                 return

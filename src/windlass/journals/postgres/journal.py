@@ -33,6 +33,7 @@ from windlass.journals.postgres.queries import PostgresQueries
 from windlass.journals.postgres.shared_records import PostgresRecords, RecordChange
 from windlass.journals.record_rules import check_record_data, check_record_key, clamp_page
 from windlass.journals.session_rows import ListedSession, PendingAppend
+from windlass.journals.stored_catalog import NameTest
 from windlass.journals.stored_journal import Durability, StoredJournal
 from windlass.journals.upgrades import UpgradeStatus
 from windlass.journals.wording import session_missing_error, session_name_error
@@ -159,10 +160,10 @@ class PostgresJournal(StoredJournal):
 
     @override
     async def _select_sessions(
-        self, query: SessionQuery, place: PagePlace | None, limit: int
+        self, query: SessionQuery, place: PagePlace | None, limit: int, is_skipped: NameTest
     ) -> list[ListedSession]:
         return await self._run_query(
-            lambda server: self._queries.list_sessions(server, query, place, limit)
+            lambda server: self._queries.list_sessions(server, query, place, limit, is_skipped)
         )
 
     @override
@@ -170,13 +171,9 @@ class PostgresJournal(StoredJournal):
         return await self._run_query(lambda server: self._queries.find_summary(server, session))
 
     @override
-    async def _without_driver(self, summaries: Sequence[SessionSummary]) -> list[SessionSummary]:
+    async def _find_driven(self) -> NameTest:
         locks = await self._resources.for_running_loop().leases.held_lock_keys()
-        return [
-            summary
-            for summary in summaries
-            if self._config.lock_key("lease", summary.session) not in locks
-        ]
+        return lambda session: self._config.lock_key("lease", session) in locks
 
     async def delete(self, session: str) -> bool:
         """Delete a session, those that work for it, and the attachments that only they used.

@@ -26,7 +26,7 @@ from windlass.journals.session_rows import (
     SessionEnd,
     find_row_problems,
 )
-from windlass.journals.stored_catalog import SqlCondition, query_conditions
+from windlass.journals.stored_catalog import NameTest, SqlCondition, query_conditions, skip_none
 from windlass.journals.upgrades import UpgradeStatus, older_wrote_error
 
 UPGRADE_BATCH = 100
@@ -162,9 +162,17 @@ class PostgresQueries:
         return [f"{count} records belong to no session (number {number})" for number, count in rows]
 
     async def list_sessions(
-        self, server: PostgresConnection, query: SessionQuery, place: PagePlace | None, limit: int
+        self,
+        server: PostgresConnection,
+        query: SessionQuery,
+        place: PagePlace | None,
+        limit: int,
+        is_skipped: NameTest = skip_none,
     ) -> list[ListedSession]:
-        """List the sessions behind a place whose rows fit the query: latest first, then by name."""
+        """List the sessions behind a place whose rows fit the query: latest first, then by name.
+
+        Of those that are skipped only the row is read.
+        """
         shared = await is_shared(server, self._config)
         conditions = query_conditions(query, place, is_shared=shared)
         if query.text:
@@ -179,7 +187,13 @@ class PostgresQueries:
         statement = self._format_sql("SELECT number, {columns} FROM {}.sessions")
         statement += f" WHERE {where} ORDER BY updated DESC, session LIMIT ${len(values) + 1}"
         rows = await server.fetch(statement, *values, limit)
-        return [(await self._catch_up(server, row)).as_listed() for row in rows]
+        listed: list[ListedSession] = []
+        for row in rows:
+            end = SessionEnd.from_row(row[1:])
+            if not is_skipped(end.summary.session):
+                end = await self._catch_up(server, row)
+            listed.append(end.as_listed())
+        return listed
 
     async def delete_trees(
         self,

@@ -38,6 +38,7 @@ from windlass.journals.sqlite.open_files import keep_log_on_close
 from windlass.journals.sqlite.schema import open_writer, sqlite_error
 from windlass.journals.sqlite.shared_records import RecordTable
 from windlass.journals.sqlite.writer import FileChange, SqliteWriter
+from windlass.journals.stored_catalog import NameTest
 from windlass.journals.stored_journal import Durability, check_durability
 from windlass.journals.upgrades import UpgradeStatus
 from windlass.journals.wording import closed_error
@@ -146,17 +147,19 @@ class SqliteJournal(SqliteMailbox):
 
     @override
     async def _select_sessions(
-        self, query: SessionQuery, place: PagePlace | None, limit: int
+        self, query: SessionQuery, place: PagePlace | None, limit: int, is_skipped: NameTest
     ) -> list[ListedSession]:
-        return await self._run_query(lambda file: queries.list_sessions(file, query, place, limit))
+        return await self._run_query(
+            lambda file: queries.list_sessions(file, query, place, limit, is_skipped)
+        )
 
     @override
     async def _find_summary(self, session: str) -> SessionSummary | None:
         return await self._run_query(lambda file: queries.find_summary(file, session))
 
     @override
-    async def _without_driver(self, summaries: Sequence[SessionSummary]) -> list[SessionSummary]:
-        return [summary for summary in summaries if not self._leases.is_taken(summary.session)]
+    async def _find_driven(self) -> NameTest:
+        return self._leases.is_taken
 
     async def delete(self, session: str) -> bool:
         """Delete a session, those that work for it, and the attachments that only they used.

@@ -20,7 +20,7 @@ from windlass.journals.sqlite.session_table import (
     session_end_from_row,
     walk_records,
 )
-from windlass.journals.stored_catalog import SqlCondition, query_conditions
+from windlass.journals.stored_catalog import NameTest, SqlCondition, query_conditions, skip_none
 from windlass.journals.wording import session_missing_error
 from windlass.sqlite_file import SqliteConnection
 
@@ -51,9 +51,16 @@ def last_seq(connection: SqliteConnection, session: str) -> int:
 
 
 def list_sessions(
-    connection: SqliteConnection, query: SessionQuery, place: PagePlace | None, limit: int
+    connection: SqliteConnection,
+    query: SessionQuery,
+    place: PagePlace | None,
+    limit: int,
+    is_skipped: NameTest = skip_none,
 ) -> list[ListedSession]:
-    """List the sessions behind a place whose rows fit the query: latest first, then by name."""
+    """List the sessions behind a place whose rows fit the query: latest first, then by name.
+
+    Of those that are skipped only the row is read.
+    """
     conditions = query_conditions(query, place, is_shared=is_shared(connection))
     if query.text:
         conditions.append(_text_condition(query.text))
@@ -61,7 +68,10 @@ def list_sessions(
     values: list[Any] = [value for condition in conditions for value in condition.values]
     statement = f"{SELECT_SESSION} WHERE {where} ORDER BY updated DESC, session LIMIT ?"
     ends = [session_end_from_row(row) for row in connection.execute(statement, (*values, limit))]
-    return [catch_up_if_sound(connection, end).as_listed() for end in ends]
+    return [
+        (end if is_skipped(end.summary.session) else catch_up_if_sound(connection, end)).as_listed()
+        for end in ends
+    ]
 
 
 def _text_condition(text: str) -> SqlCondition:
