@@ -181,6 +181,8 @@ class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     reasoning: int = 0
     estimated: bool = False
     """Some of it was not reported by the provider."""
+    cached_replies: int = 0
+    """Replies that came from a cache on disk. Nothing was paid for them, and no tokens count."""
 
     @property
     def total(self) -> int:
@@ -195,6 +197,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             self.cache_write + other.cache_write,
             self.reasoning + other.reasoning,
             self.estimated or other.estimated,
+            self.cached_replies + other.cached_replies,
         )
 
 

@@ -72,6 +72,8 @@ def format_charge(charge: Charge | None) -> str:
     if charge is None or charge.usage is None:
         return ""
     usage = charge.usage
+    if usage.cached_replies and not usage.total:
+        return " [from the reply cache, not paid]"
     estimated = ", estimated" if usage.estimated else ""
     return (
         f" [{usage.input:,} tokens in, {usage.output:,} out{format_money(charge.usd)}{estimated}]"

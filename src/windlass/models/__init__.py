@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from windlass.models.qwen.conversations import QwenConversation, from_qwen_messages
     from windlass.models.qwen.messages import to_qwen_messages
     from windlass.models.qwen.settings import model_from_qwen
+    from windlass.models.reply_cache import CachedModel
     from windlass.models.resolve import resolve_model
     from windlass.models.vendors import VendorConfig, load_vendors
 
 __all__ = [
+    "CachedModel",
     "Dialect",
     "Effort",
     "HttpModel",
@@ -45,6 +47,7 @@ __all__ = [
 ]
 
 LAZY_MODULES: LazyModules = {
+    "CachedModel": "windlass.models.reply_cache",
     "Dialect": "windlass.models.dialect",
     "Effort": "windlass.models.options",
     "HttpModel": "windlass.models.http.model",

@@ -26,6 +26,7 @@ from windlass.gates.presets import allow_all, ask, read_only
 from windlass.gates.rules import RuleGate
 from windlass.gates.settings_files import guard_settings_files
 from windlass.models.http.errors import mask_keys
+from windlass.models.reply_cache import cache_replies
 from windlass.models.resolve import is_local_url, resolve_model
 from windlass.models.vendors import load_vendors
 from windlass.ports import Approver, Gate, GateRequest, Journal
@@ -174,10 +175,9 @@ class ProjectAgent:
         project = self.project
         # Resolved here, and not by the agent, which would read a `.env` that nobody has trusted.
         environ = project.environ
-        models = [
-            resolve_model(settings.model, environ=environ, base_url=self.checked_base_url()),
-            *(resolve_model(name, environ=environ) for name in settings.fallbacks),
-        ]
+        first = resolve_model(settings.model, environ=environ, base_url=self.checked_base_url())
+        others = (resolve_model(name, environ=environ) for name in settings.fallbacks)
+        models = cache_replies((first, *others), environ)
         async with self.open_toolbox() as (toolbox, mcp_failures):
             agent = Agent[Any](
                 models[0],

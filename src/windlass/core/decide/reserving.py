@@ -251,13 +251,15 @@ def settle_attempt(
         if overlong:
             output = max(output, output_size // CHARS_PER_TOKEN)
         usage = replace(known, output=output, estimated=True)
+    if usage.cached_replies:
+        return Charge(model.name, usage=usage, usd=Decimal(0))
     return Charge(model.name, usage=usage, usd=usage_cost(model.price, usage))
 
 
 def _plausible_usage(reported: Usage | None) -> Usage | None:
     """Return a provider's usage, or None if it cannot be true: it would pay a limit back."""
-    if reported is None:
-        return None
+    if reported is None or reported.cached_replies:
+        return reported  # No provider reports a reply from the disk: it says so by itself.
     counts = (
         reported.input,
         reported.output,

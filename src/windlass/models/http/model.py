@@ -94,6 +94,11 @@ class HttpModel:
         return self._quota_key
 
     @property
+    def options(self) -> ModelOptions:
+        """What is asked of the provider besides the prompt."""
+        return self._options
+
+    @property
     def secrets(self) -> Mapping[str, Secret]:
         """The secrets in its requests, by name. They must not appear in journals or events."""
         target = self._endpoint.target
