@@ -29,7 +29,7 @@ from windlass.core.events import (
 )
 from windlass.core.messages import AssistantMessage, Purpose, TextPart, Usage, UserMessage
 from windlass.core.setup import ModelInfo, Price
-from windlass.core.state import message_tokens_max
+from windlass.core.token_bounds import message_tokens_max
 from windlass.core.view import Prompt
 from windlass.testing.prompts import check_prompt
 

@@ -40,7 +40,8 @@ from windlass.core.limits import Amount
 from windlass.core.messages import AssistantMessage, Charge, Ledger, ToolResults, Usage, UserMessage
 from windlass.core.moves import Move, RequestReply, RunCalls, Summarize
 from windlass.core.setup import Setup
-from windlass.core.state import RunState, State, message_tokens_max
+from windlass.core.state import RunState, State
+from windlass.core.token_bounds import message_tokens_max
 from windlass.testing.prompts import PromptChecker
 
 

@@ -40,7 +40,8 @@ from windlass.core.messages import (
 )
 from windlass.core.moves import RequestReply
 from windlass.core.setup import ModelInfo, Price
-from windlass.core.state import MEDIA_TOKENS, PromptMeasure, State
+from windlass.core.state import PromptMeasure, State
+from windlass.core.token_bounds import MEDIA_TOKENS
 from windlass.core.view import Prompt
 from windlass.models.openai.chat import OpenAIChat
 from windlass.models.openai.quirks import ChatQuirks

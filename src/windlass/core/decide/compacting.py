@@ -16,7 +16,8 @@ from windlass.core.decide.reserving import estimate_tokens
 from windlass.core.fold.context import is_pinned, mask_saving
 from windlass.core.messages import AssistantMessage, Message, ToolResults
 from windlass.core.setup import ModelInfo, Setup
-from windlass.core.state import RunState, State, message_tokens_max
+from windlass.core.state import RunState, State
+from windlass.core.token_bounds import message_tokens_max
 
 FORCED_KEEP_SHARE = 0.5
 """The share of the view that is kept when a provider says that it is too long."""

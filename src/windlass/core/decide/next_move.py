@@ -49,7 +49,8 @@ from windlass.core.moves import (
     WaitForAnswers,
 )
 from windlass.core.setup import ModelInfo, Setup
-from windlass.core.state import CallState, RunState, State, StepState, message_tokens_max
+from windlass.core.state import CallState, RunState, State, StepState
+from windlass.core.token_bounds import message_tokens_max
 from windlass.core.view import build_prompt
 
 DEFAULT_WINDOW = 32_000

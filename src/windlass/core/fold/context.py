@@ -35,10 +35,9 @@ from windlass.core.state import (
     StepState,
     add_labels,
     add_messages,
-    framing_tokens_max,
     mark_artifacts,
-    message_tokens_max,
 )
+from windlass.core.token_bounds import framing_tokens_max, message_tokens_max
 from windlass.core.transcript import Transcript
 
 MASK_MIN = 200
