@@ -30,6 +30,7 @@ PRINTS = {
     ],
     "skills_and_knowledge": ["Painted.", "Two coats."],
     "cloud_models": ["Two tonnes. (1 signed request)"],
+    "undo": ["['Vesta'] storm", "completed: [] calm"],
     "resume_after_crash": ["Bolt 1 is in; look after bolt 2.", "['1', '2']"],
 }
 

@@ -4,7 +4,7 @@
 
 An interpreter that is not there is named and left out; at least one must be there.
 """
-# ruff: noqa: INP001, S603, T201 - a script, which runs programs and prints what they say
+# ruff: noqa: S603, T201 - a script, which runs programs and prints what they say
 
 import shutil
 import subprocess

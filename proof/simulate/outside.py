@@ -101,6 +101,8 @@ class OutsideWorld:
     store: MemoryJournal
     calls: dict[int, CallPlan]
     effects: list[ToolEffect] = field(default_factory=list[ToolEffect])
+    undone: list[ToolEffect] = field(default_factory=list[ToolEffect])
+    """What was taken back: the key of the call that did it, and the call that it undid."""
     started: set[str] = field(default_factory=set[str])
     """The keys of the calls whose start is recorded."""
     billed_requests: list[BilledRequest] = field(default_factory=list[BilledRequest])

@@ -53,6 +53,8 @@ class SimGate:
             known = self._outside.plan.more.knowledge != "denied"
             return Allow("planned") if known else Deny("knowledge is not allowed", "planned")
         number = call_number(request.arguments)
+        if request.tool.name.startswith("undo_"):
+            return Allow("planned") if number % 7 else Deny("it stays", "planned")
         call = self._outside.call_plan(number)
         match call.judgement:
             case "allow":

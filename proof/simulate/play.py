@@ -1,6 +1,7 @@
 """Plays a plan: processes work on a session, one after another, until nothing is left to do."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
@@ -12,6 +13,7 @@ from proof.simulate.meddling import start_meddlers, steer_between
 from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal, make_prompt
 from proof.simulate.people import call_number, reply_to_question
 from proof.simulate.plan import SessionPlan
+from proof.simulate.undoing import undo_session
 from windlass.agent.agent import Agent
 from windlass.agent.answering import answer
 from windlass.core.errors import (
@@ -63,6 +65,8 @@ class PlayedSession:
     facts: list[Fact] = field(default_factory=list[Fact])
     inner: dict[str, list[Fact]] = field(default_factory=dict[str, list[Fact]])
     """The facts of the sessions of helpers, by session."""
+    undo_facts: Sequence[Fact] = ()
+    """What was recorded when people undid the runs, after all else."""
     beside: list["PlayedSession"] = field(default_factory=list["PlayedSession"])
 
     @property
@@ -110,6 +114,7 @@ async def _play_session(
         # The session of a helper is named by the key of the call that it works for.
         played.inner[key] = list(await store.read(key))
     played.inner = {key: facts for key, facts in played.inner.items() if facts}
+    played.undo_facts = await undo_session(plan, played.outside, clock)
     return played
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from proof.simulate.outside import OutsideWorld, ProcessPower, ToolEffect
 from proof.simulate.plan import EFFECTS, HELPER
+from windlass.core.context_facts import UndoneCall
+from windlass.core.decide.undoing import undo_tool_name
 from windlass.core.messages import ToolResult, ToolSpec
 from windlass.core.moves import ClearedCall
 from windlass.ports import CallContext, CallerRun, ReconcileOutcome, RunBoundTools, Tools
@@ -15,7 +17,13 @@ SCHEMA = {
     "properties": {"number": {"type": "integer"}},
     "required": ["number"],
 }
-SPECS = tuple(ToolSpec(name, name, SCHEMA, effect) for name, effect in EFFECTS.items())
+SPECS = tuple(
+    ToolSpec(name, name, SCHEMA, effect, undo="" if effect == "read" else effect)
+    for name, effect in EFFECTS.items()
+)
+UNDO_SPECS = tuple(
+    ToolSpec(undo_tool_name(spec.name), "undo", SCHEMA, spec.undo) for spec in SPECS if spec.undo
+)
 LONG = " and so on" * 40
 """Padding that makes a result long enough to be compacted later."""
 
@@ -39,6 +47,18 @@ class SimTools:
             helper = helper.bind_run(run)
         return SimTools(self._outside, self._power, helper)
 
+    @property
+    def undo_specs(self) -> tuple[ToolSpec, ...]:
+        return UNDO_SPECS
+
+    async def take_snapshot(self, cleared: ClearedCall, context: CallContext) -> str:
+        context.report("looking before it runs")
+        await asyncio.sleep(0.004)
+        self._power.check_on()
+        if cleared.key in self._outside.started:
+            self._outside.problems.append(f"J2: a snapshot of {cleared.key} after its start")
+        return f"before {cleared.key}, {len(self._outside.effects)}"
+
     def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         if name == HELPER and self._helper is not None:
             return self._helper.resource_of(name, arguments)
@@ -57,6 +77,8 @@ class SimTools:
         context.report("at work")
         await asyncio.sleep(0.01 * (1 + number % 3))
         self._power.check_on()
+        if context.undoes is not None:
+            return await self._undo(cleared, context.undoes)
         if manner == "raise":
             raise OSError("the tool failed")
         self._do_effect(cleared, number)
@@ -66,6 +88,15 @@ class SimTools:
             await _sleep_ignoring_cancel(3.0)
         self._power.check_on()
         return tool_result(cleared.call.name, number)
+
+    async def _undo(self, cleared: ClearedCall, undone: UndoneCall) -> ToolResult:
+        effect = ToolEffect(cleared.key, undone.call_id, int(cleared.arguments["number"]))
+        targets = [each.tool for each in self._outside.undone]
+        if cleared.spec.effect == "write" or undone.call_id not in targets:
+            self._outside.undone.append(effect)
+        await asyncio.sleep(0.01)
+        self._power.check_on()
+        return ToolResult.from_text("value", f"{undone.call_id} is undone")
 
     def _do_effect(self, cleared: ClearedCall, number: int) -> None:
         effect = cleared.spec.effect
@@ -81,6 +112,9 @@ class SimTools:
         if not self._outside.plan.reconciles:
             return "unknown"
         number = int(cleared.arguments["number"])
+        if context.undoes is not None:
+            undone = any(effect.key == cleared.key for effect in self._outside.undone)
+            return ToolResult.from_text("value", "it is undone") if undone else "not_done"
         done = self._outside.is_done(cleared.key)
         return tool_result(cleared.call.name, number) if done else "not_done"
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from windlass.core.audit.explain import explain
     from windlass.core.audit.replay import replay
     from windlass.core.context import Compaction, Hydration, Reference
+    from windlass.core.context_facts import UndoneCall
     from windlass.core.errors import (
         ConfigError,
         FailedByBug,
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
         StreamStalled,
         TextDelta,
         ThinkingDelta,
+        UndoPlanned,
         UsageDelta,
     )
     from windlass.core.fold.run import fold
@@ -241,6 +243,8 @@ __all__ = [
     "ToolSpec",
     "ToolUnavailable",
     "Toolbox",
+    "UndoPlanned",
+    "UndoneCall",
     "Usage",
     "UsageDelta",
     "UserMessage",
@@ -376,6 +380,8 @@ LAZY_MODULES: LazyModules = {
     "ToolUnavailable": "windlass.tools.unavailable",
     "Toolbox": "windlass.tools.toolbox",
     "UNKNOWN": "windlass.tools.function",
+    "UndoPlanned": "windlass.core.events",
+    "UndoneCall": "windlass.core.context_facts",
     "Usage": "windlass.core.messages",
     "UsageDelta": "windlass.core.events",
     "UserMessage": "windlass.core.messages",

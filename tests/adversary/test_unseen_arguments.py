@@ -95,7 +95,7 @@ async def test_the_difference_of_a_file_is_shown_and_not_approved_unseen(tmp_pat
     question = Question(ToolCall("c1", "write", ""), arguments, "May it write?", "")
     assert await prompt(question) == Allow("person")
     first, _, whole = page.getvalue().partition("lines are not shown yet: press s")
-    assert "as things are now: 'notes.txt' would be replaced.\n" in first
+    assert "as things are now: 'notes.txt' would be replaced. It can be undone.\n" in first
     assert "-line 29\n" not in first
     assert "    -line 29\n" in whole
     assert "    +line\\u200b 1\\r\n" in whole

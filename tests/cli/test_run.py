@@ -15,6 +15,8 @@ from windlass.testing.wire import refuse_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime]
 OWN_SERVER = Path(__file__).parent.parent / "mcp" / "own_server.py"
+ALLOW = ("--permission-mode", "allow-all")
+NAMES = ("old.txt", "new.txt")
 RUN = ("run", "-m", "openai-chat:m")
 
 
@@ -85,6 +87,22 @@ def test_the_result_as_json(cli: Cli, server: FaultServer) -> None:
         "model": "openai-chat:m",
     }
     assert (told["usage"]["input"], told["steps"], told["questions"]) == (12, 1, [])
+
+
+def test_what_a_run_did_can_be_undone(cli: Cli, server: FaultServer) -> None:
+    """A file gets its bytes back, and one that was created is gone."""
+    Path("old.txt").write_text("before")
+    write = [call_chunks("write", json.dumps({"path": name, "content": "x"})) for name in NAMES]
+    server.add_answers(*(chat_answer(chunk) for chunk in write), text_answer("Done."))
+    assert cli(*RUN, *ALLOW, "go").exit_code == 0
+    assert Path("old.txt").read_text() == "x"
+    done = cli("undo", *ALLOW)
+    assert done.exit_code == 0, done.stderr
+    assert "Restored 'old.txt'." in done.stdout
+    assert Path("old.txt").read_text() == "before"
+    assert not Path("new.txt").exists()
+    again = cli("undo", *ALLOW)
+    assert "no run with calls that can be undone" in again.stderr
 
 
 def test_every_event_as_a_line_of_json(cli: Cli, server: FaultServer) -> None:

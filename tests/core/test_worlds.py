@@ -108,7 +108,7 @@ def test_any_world_comes_to_an_end_and_every_request_is_valid(play: RandomSessio
     ends = [fact for fact in play.facts if isinstance(fact, RunEnded)]
     for end in ends:
         event(end.outcome)
-    assert len(ends) == 3
+    assert len(ends) == sum(isinstance(fact, RunStarted) for fact in play.facts) >= 3
     checker = PromptChecker()
     for prompt in (*play.prompts, *play.summaries):
         checker.check(prompt)

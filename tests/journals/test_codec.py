@@ -192,6 +192,7 @@ def test_the_first_version_is_in_the_corpus_whole() -> None:
         "MailRefused",
         "CallWaiting",
         "AnswerForwarded",
+        "UndoPlanned",
     }
     """Facts that the first version did not have yet."""
     assert found == {kind.__struct_config__.tag for kind in fact_types()} - later

@@ -20,6 +20,8 @@ from facts import MODEL, PRICE, SESSION, make_setup, make_spec
 from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide.next_move import decide
 from windlass.core.decide.reserving import covers_amount, usage_cost
+from windlass.core.decide.undoing import plan_undo, undo_tool_name
+from windlass.core.errors import NothingToDo
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
@@ -206,19 +208,34 @@ class RandomSession:
             prompt = self._choose("Do it.", f"Do #a and #b of run {number}, then #a.")
             pinned = self._chance(0.2)
             self._play_run(RunStarted(number, (TextPart(prompt),), setup, pinned=pinned))
+        if self._chance(0.3):
+            self._undo(count + 1)
         return self
 
-    def _play_run(self, opening: Fact | None) -> None:
+    def _undo(self, number: int) -> None:
+        """Undo one of the runs, if it has anything to undo."""
+        specs = [replace(spec, undo="write" if spec.name == "send" else "") for spec in LABELLED]
+        try:
+            plan = plan_undo(self.state, self.facts, specs)
+        except NothingToDo:
+            return
+        undo_specs = tuple(replace(spec, name=undo_tool_name(spec.name)) for spec in LABELLED)
+        prompt = (TextPart(plan.describe()),)
+        started = RunStarted(number, prompt, replace(self.setup, tools=undo_specs))
+        self._play_run(started, plan.make_fact(number))
+
+    def _play_run(self, *opening: Fact) -> None:
         self.habit = self.random.sample(HABITS, self._choose(1, 2, len(HABITS)))
         for _ in range(MOVES_MAX):
             try:
-                if opening is not None:
-                    self._record(opening, after_s=self._choose(0.0, 1e6))
-                opening = None
+                facts = opening
+                opening = ()
+                if facts:
+                    self._record(*facts, after_s=self._choose(0.0, 1e6))
                 self._perform_move()
             except DriverDied:
                 # Whoever answers a question is the next driver, without another word.
-                opening = None if self.state.is_waiting else RunResumed()
+                opening = () if self.state.is_waiting else (RunResumed(),)
             if not self.state.is_active:
                 return
         raise AssertionError("the run has no end")

@@ -36,7 +36,7 @@ async def test_a_write_over_a_file_is_shown_as_its_difference(box: Toolbox, tmp_
     file = tmp_path / "notes.txt"
     file.write_text("one\ntwo\nthree\n")
     shown = await preview(box, "write", path="./notes.txt", content="one\n2\nthree\n")
-    assert shown.note == "'notes.txt' would be replaced."
+    assert shown.note == "'notes.txt' would be replaced. It can be undone."
     assert shown.diff.splitlines()[3:] == [" one", "-two", "+2", " three", " "]
     assert file.read_text() == "one\ntwo\nthree\n"
 
@@ -131,11 +131,14 @@ async def test_a_preview_that_fails_or_hangs_stops_nobody() -> None:
         preview.__name__: await Toolbox([tool(act, preview=preview)]).preview("act", {})
         for preview in (fail, refuse, hang, lambda: 5, lambda: "It acts.")
     }
+    final = "It cannot be undone."
     assert shown == {
-        "fail": None,
-        "refuse": CallPreview("As things are now, the call would fail: not on Sundays"),
-        "hang": CallPreview("What would change is not known: it took too long to find out."),
-        "<lambda>": CallPreview("It acts."),
+        "fail": CallPreview(final),
+        "refuse": CallPreview(f"As things are now, the call would fail: not on Sundays {final}"),
+        "hang": CallPreview(
+            f"What would change is not known: it took too long to find out. {final}"
+        ),
+        "<lambda>": CallPreview(f"It acts. {final}"),
     }
 
 

@@ -12,6 +12,7 @@ from proof.simulate.rules.money import check_money, check_shared_budget
 from proof.simulate.rules.permissions import check_permissions
 from proof.simulate.rules.projecting import check_projection
 from proof.simulate.rules.records import check_records
+from proof.simulate.rules.undoing import check_undoing
 from proof.simulate.rules.watching import check_watching
 from windlass.core.events import CallFinished, CallStarted, RunEnded, RunStarted
 from windlass.core.fold.run import fold
@@ -38,6 +39,7 @@ def _check_session(played: PlayedSession) -> None:
     check_permissions(played)
     check_money(played, state)
     check_mail(played)
+    check_undoing(played)
     _check_helpers(played)
     _check_against_twin(played, state)
 

@@ -16,7 +16,7 @@ from windlass.agent.answering import find_question, pass_on_answer
 from windlass.agent.build import AgentParts, build_parts, replace_journal
 from windlass.agent.driving import SessionDriver
 from windlass.agent.event_stream import EventStream, StreamBlock
-from windlass.agent.handles import RunHandle, stream_handle
+from windlass.agent.handles import RunHandle, stream_driver, stream_handle
 from windlass.agent.options import (
     AgentOptions,
     PromptInput,
@@ -31,9 +31,9 @@ from windlass.agent.starting import RunStarter
 from windlass.agent.subagents import make_agent_tool
 from windlass.agent.sweeping import Sweeper, SweepOptions, SweepReport
 from windlass.agent.sync import BackgroundLoop
-from windlass.core.errors import ConfigError, NothingToDo, SessionBusy, failure_error
+from windlass.core.errors import ConfigError, NothingToDo, SessionBusy, raise_if_failed
 from windlass.core.events import Event, Fact, SteeringGiven
-from windlass.core.faults import Fault
+from windlass.core.limits import Limits
 from windlass.core.result import OutputT, RunResult
 from windlass.core.session_summary import check_session
 from windlass.core.state import State
@@ -41,7 +41,6 @@ from windlass.core.verdicts import PersonAnswer
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import AsyncClosableJournal, ClosableJournal, Journal, Model, Watcher
 from windlass.runtime.driver import Opening
-from windlass.runtime.leftover_tasks import wait_until_done
 from windlass.tools.function import Tool
 
 
@@ -128,8 +127,7 @@ class Agent(Generic[OutputT]):
             watched = on_event is not None
             name, task = self._planner.plan_run(prompt, session, options, watched=watched)
             opening = partial(self._openings.open_new, task=task)
-            driver = self._runs.make_driver(name, opening, on_event)
-            return self._finish(await self._runs.drive_to_end(driver))
+            return await self._drive(name, opening, on_event)
         handle = await self._start(prompt, session, options, on_event)
         try:
             return await handle.result()
@@ -227,28 +225,10 @@ class Agent(Generic[OutputT]):
             return
         name, task = self._planner.plan_run(prompt, session, options, watched=True)
         opening = partial(self._openings.open_new, task=task)
-
-        def cancel(reason: str) -> None:
-            driver.cancel(reason)
-
-        events: EventStream[OutputT] = EventStream(cancel=cancel)
-        driver = self._runs.make_driver(name, opening, events.push)
-
-        async def drive() -> RunResult[OutputT]:
-            return self._parse_output(await self._runs.drive_until_ended(driver))
-
-        running = asyncio.create_task(drive())
-        running.add_done_callback(events.finish)
-        try:
+        streamed = stream_driver(self._runs, name, opening, self._parse_output)
+        async with streamed as events:
             yield events
-        except BaseException:
-            driver.cancel("the watcher failed")
-            await wait_until_done(running)
-            raise
-        result = await running
-        if driver.program_exit is not None:
-            raise driver.program_exit
-        self._raise_if_failed(result)
+        raise_if_failed(events.result)
 
     async def resume(
         self, session: str, *, consent: bool = False, on_event: Watcher | None = None
@@ -261,6 +241,8 @@ class Agent(Generic[OutputT]):
         the one the run was started with, unless `consent` is given.
         """
         await control.withdraw_pause(self.parts.world.journal, check_session(session))
+        if await self._sessions.is_undo_due(session):
+            return await self.undo(session, on_event=on_event)
         opening = partial(self._openings.open_continued, consent=consent)
         return await self._go_on(session, opening, on_event)
 
@@ -300,6 +282,24 @@ class Agent(Generic[OutputT]):
 
         return await self._go_on(session, opening, on_event)
 
+    async def undo(
+        self,
+        session: str,
+        *,
+        run: int | None = None,
+        caller: str = "",
+        limits: Limits | None = None,
+        on_event: Watcher | None = None,
+    ) -> RunResult[OutputT]:
+        """Undo what a run did, the last call first; by default the last run that can be undone.
+
+        Undoing is a run of its own, with its own `limits`: no model is asked, and the gate judges
+        each call. Raises NothingToDo if there is nothing to undo, RunUnfinished if the last run is
+        open, and RunFailed, which carries the result, if a call could not be undone.
+        """
+        opening = await self._sessions.plan_undo(check_session(session), run, caller, limits)
+        return await self._drive(session, opening, on_event)
+
     def cancel(self, session: str, reason: str = "cancelled") -> bool:
         """Stop the run of a session, from any thread. Returns whether this agent drives one."""
         return self._runs.cancel(check_session(session), reason)
@@ -309,11 +309,7 @@ class Agent(Generic[OutputT]):
 
         Raises NothingToDo if no run is open, SessionBusy if it is still driven.
         """
-        state = await self._runs.read_state(check_session(session))
-        if not state.seq:
-            raise await self._runs.unknown_session(session)
-        self._runs.check_free(session)
-        return await self._runs.undriven.abandon(session, str(reason))
+        return await self._runs.abandon(check_session(session), str(reason))
 
     def watch(self, session: str, *, after: int = 0) -> AsyncGenerator[Event]:
         """Yield the events of a session after a sequence number: recorded ones, then live ones.
@@ -377,23 +373,26 @@ class Agent(Generic[OutputT]):
         self, session: str, opening: Opening, on_event: Watcher | None
     ) -> RunResult[OutputT]:
         """Go on with a session that should have an open run."""
-        driver = self._runs.make_driver(check_session(session), opening, on_event)
         try:
-            return self._finish(await self._runs.drive_to_end(driver))
+            return await self._drive(check_session(session), opening, on_event)
         except NothingToDo:
             if (await self._runs.read_state(session)).seq:
                 raise
         raise await self._runs.unknown_session(session)
 
+    async def _drive(
+        self, session: str, opening: Opening, on_event: Watcher | None
+    ) -> RunResult[OutputT]:
+        """Drive a run to its end, and wait until it is undone if it is to be."""
+        driver = self._runs.make_driver(session, opening, on_event)
+        result = await self._runs.drive_to_end(driver)
+        await self._sessions.wait_for_undo(session)
+        return self._finish(result)
+
     def _finish(self, result: RunResult[Any]) -> RunResult[OutputT]:
-        return self._raise_if_failed(self._parse_output(result))
+        return raise_if_failed(self._parse_output(result))
 
     def _parse_output(self, result: RunResult[Any]) -> RunResult[OutputT]:
-        if not result.completed:
+        if not result.completed or result.is_undo:
             return result
         return replace(result, output=self._output.parse(result.text))
-
-    def _raise_if_failed(self, result: RunResult[OutputT]) -> RunResult[OutputT]:
-        if result.outcome == "failed":
-            raise failure_error(result.error or Fault("bug", result.reason), result)
-        return result

@@ -21,6 +21,7 @@ from windlass.agent.runs import LiveRuns
 from windlass.core.context import Compaction
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits, SessionLimits
+from windlass.core.messages import ToolSpec
 from windlass.core.schema import JsonSchema
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import DEFAULT_RETRIES, LoopPolicy, Setup, fill_loop_defaults
@@ -36,11 +37,16 @@ from windlass.ports import (
     SharedBudgets,
     SharedRecords,
     Timeouts,
+    Tools,
+    UndoableTools,
     World,
 )
 from windlass.runtime.clock import RealClock
 from windlass.runtime.governor import ProviderGovernor
 from windlass.tools.toolbox import Toolbox
+
+UNDO_LIMITS = Limits(seconds=600.0)
+"""What a run that undoes calls may use, unless another limit is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +61,14 @@ class AgentParts:
     observer: RunObserver | None = None
 
     def make_openings(self) -> RunOpenings:
+        tools = self.world.tools
         return RunOpenings(
-            self.setup, self.world.clock, self.mask, self.instructions, self.world.agent
+            self.setup,
+            self.world.clock,
+            self.mask,
+            self.instructions,
+            self.world.agent,
+            self.mask.mask_setup(undo_setup(self.setup, tools)),
         )
 
     def make_runs(self) -> LiveRuns:
@@ -181,7 +193,7 @@ def _build_world(
         blobs=_blobs_only(journal) if isinstance(journal, BlobStore) else None,
         clock=options.get("clock") or RealClock(),
         timeouts=timeouts,
-        schemas={spec.name: JsonSchema(spec.parameters) for spec in toolbox.specs},
+        schemas={spec.name: JsonSchema(spec.parameters) for spec in _all_specs(toolbox)},
         check_output=None if output.is_text else output.describe_mismatch,
         recall=options.get("knowledge"),
         governor=_build_governor(options, journal),
@@ -197,6 +209,27 @@ def _build_governor(options: AgentOptions, journal: Journal) -> ProviderGovernor
 
 def _find_records(journal: Journal) -> SharedRecords | None:
     return journal if isinstance(journal, SharedRecords) else None
+
+
+def _all_specs(tools: Tools) -> tuple[ToolSpec, ...]:
+    """Return the tools that are offered to a model, and those that undo calls of them."""
+    return (*tools.specs, *(tools.undo_specs if isinstance(tools, UndoableTools) else ()))
+
+
+def undo_setup(setup: Setup, tools: Tools) -> Setup:
+    """Return the setup of a run that undoes calls: no model is asked, and nothing else can run.
+
+    Its limits are its own: an agent whose money or time is used up can still take back what it did.
+    """
+    return Setup(
+        model=setup.model,
+        tools=tools.undo_specs if isinstance(tools, UndoableTools) else (),
+        gate=setup.gate,
+        limits=UNDO_LIMITS,
+        retries=setup.retries,
+        # One after another, in the order that was planned.
+        rules=LoopPolicy(parallel_tool_calls=False, on_unknown=setup.rules.on_unknown),
+    )
 
 
 def _open_journal(given: Journal | str | None) -> Journal:

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from windlass.agent.options import build_mask
+from windlass.core.decide.undoing import add_undo
 from windlass.core.errors import ConfigError, ForOperator, NothingToDo, SessionBusy
 from windlass.core.events import RULES_VERSION, Fact, MailRefused, RunEnded, RunResumed, RunStarted
 from windlass.core.fold.run import fold
@@ -98,6 +99,7 @@ class UndrivenRuns:
         session = state.session
         charges = await self.end_children(state, end)
         end = replace(end, charges=tuple(chain.from_iterable(charges.values())))
+        end = add_undo(end, state.setup)
         letters: Sequence[Letter] = ()
         if isinstance(self.journal, Mailbox):
             letters = await self.journal.read_mail(session, "control", state.mail_taken)

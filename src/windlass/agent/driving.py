@@ -13,9 +13,12 @@ from windlass.agent.control import wait_for_change
 from windlass.agent.expired_questions import find_expiry
 from windlass.agent.openings import RunOpenings, RunTask, find_start
 from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
+from windlass.core.decide.undoing import plan_undo
 from windlass.core.errors import ForOperator, NothingToDo, RunUnfinished, SessionBusy
 from windlass.core.events import Fact, MailRefused
 from windlass.core.fold.control import needs_driver
+from windlass.core.fold.run import fold
+from windlass.core.limits import Limits
 from windlass.core.mail import Letter, PromptMail, kind_of
 from windlass.core.result import RunResult, build_result
 from windlass.core.state import State
@@ -35,6 +38,8 @@ class SessionDriver:
         self._runs = runs
         self._openings = openings
         self._is_closed = False
+        self._undoing: dict[str, asyncio.Task[None]] = {}
+        runs.on_undo_due = self.begin_undo
 
     @property
     def _journal(self) -> Journal:
@@ -65,11 +70,14 @@ class SessionDriver:
             prompts = self._own_prompts(queue)
             if self._is_closed or not self._needs_driver(state, control, prompts):
                 return build_result(state, recorded=True) if state.run is not None else None
-            if not state.is_active and not prompts:
+            is_undo_due = state.run is not None and state.run.undo_due
+            if not state.is_active and not prompts and not is_undo_due:
                 await self._refuse_letters(session)
                 continue
-            if state.is_active:
-                opening: Opening = partial(self._openings.open_resumed, consent=consent)
+            if is_undo_due:
+                opening: Opening = await self.plan_undo(session)
+            elif state.is_active:
+                opening = partial(self._openings.open_resumed, consent=consent)
             elif await self._refuse_first(session, prompts):
                 continue
             else:
@@ -84,6 +92,47 @@ class SessionDriver:
             await self._remove_taken(session)
             if result.outcome == "released":
                 return result
+
+    async def plan_undo(
+        self, session: str, run: int | None = None, caller: str = "", limits: Limits | None = None
+    ) -> Opening:
+        """Return what opens the run that undoes an earlier run, by default the last one.
+
+        Raises NothingToDo if there is nothing to undo, or no such session.
+        """
+        facts = await self._journal.read(session)
+        if not facts:
+            raise await self._runs.unknown_session(session)
+        state = fold(session, facts)
+        plan = plan_undo(state, facts, self._openings.tools, run)
+        return partial(
+            self._openings.open_undo, plan=plan, seq=state.seq, caller=caller, limits=limits
+        )
+
+    async def is_undo_due(self, session: str) -> bool:
+        """Return whether the last run of a session is to be undone."""
+        run = (await self._runs.read_state(session)).run
+        return run is not None and run.undo_due
+
+    def begin_undo(self, session: str) -> None:
+        """Undo, in the background, what a run did that has just ended."""
+        if not self._is_closed:
+            self._undoing[session] = self._runs.start_task(self._undo_last(session))
+
+    async def _undo_last(self, session: str) -> None:
+        try:
+            await self.drive(session)
+        except ForOperator as error:
+            # It is on record that it is due: the next one who drives the session does it.
+            _log.warning("session %s: its last run is not undone yet: %s", session, error)
+        finally:
+            del self._undoing[session]
+
+    async def wait_for_undo(self, session: str) -> None:
+        """Wait until the last run of a session is undone, if that is under way here."""
+        task = self._undoing.get(session)
+        if task is not None:
+            await asyncio.wait({task})
 
     async def has_work(self, state: State) -> bool:
         """Return whether a session needs a driver now."""

@@ -24,7 +24,7 @@ from windlass.core.limits import RaisedLimits
 from windlass.core.result import OutputT, RunResult, build_result
 from windlass.core.state import State
 from windlass.ports import Mailbox, SessionLeases
-from windlass.runtime.driver import RunDriver
+from windlass.runtime.driver import Opening, RunDriver
 from windlass.runtime.leftover_tasks import wait_until_done
 
 LEASE_POLL_S = 1.0
@@ -277,3 +277,37 @@ async def stream_handle(handle: RunHandle[OutputT]) -> AsyncGenerator[EventStrea
         await wait_until_done(following)
         raise
     await following
+
+
+@asynccontextmanager
+async def stream_driver(
+    runs: LiveRuns,
+    session: str,
+    opening: Opening,
+    finish: Callable[[RunResult[Any]], RunResult[OutputT]],
+) -> AsyncGenerator[EventStream[OutputT]]:
+    """Drive a run and show its events. Leaving early waits for it; an error in the block stops it.
+
+    `finish` parses the output of its result. Raises what ends the program, if a tool raised it.
+    """
+
+    def cancel(reason: str) -> None:
+        driver.cancel(reason)
+
+    events: EventStream[OutputT] = EventStream(cancel=cancel)
+    driver = runs.make_driver(session, opening, events.push)
+
+    async def drive() -> RunResult[OutputT]:
+        return finish(await runs.drive_until_ended(driver))
+
+    running = asyncio.create_task(drive())
+    running.add_done_callback(events.finish)
+    try:
+        yield events
+    except BaseException:
+        driver.cancel("the watcher failed")
+        await wait_until_done(running)
+        raise
+    await running
+    if driver.program_exit is not None:
+        raise driver.program_exit

@@ -19,6 +19,7 @@ from windlass.ports import (
     ReconcileOutcome,
     RecoverableTools,
     Tools,
+    UndoableTools,
     Watcher,
     World,
 )
@@ -118,6 +119,15 @@ class ObservedTools:
 
     async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:
         return await self._tools.reconcile(cleared, context)
+
+    @property
+    def undo_specs(self) -> tuple[ToolSpec, ...]:
+        return self._tools.undo_specs if isinstance(self._tools, UndoableTools) else ()
+
+    async def take_snapshot(self, cleared: ClearedCall, context: CallContext) -> str:
+        if not isinstance(self._tools, UndoableTools):
+            return ""
+        return await self._tools.take_snapshot(cleared, context)
 
     def recover(self) -> Sequence[str]:
         return self._tools.recover() if isinstance(self._tools, RecoverableTools) else ()

@@ -11,7 +11,15 @@ from msgspec.structs import replace
 
 from windlass.agent.approvals import make_answer
 from windlass.agent.options import Briefing, InstructionFunction, read_own_limits
-from windlass.core.errors import ConfigError, ForOperator, NothingToDo, RunUnfinished, SetupDrifted
+from windlass.core.decide.undoing import UndoPlan
+from windlass.core.errors import (
+    ConfigError,
+    ForOperator,
+    NothingToDo,
+    RunUnfinished,
+    SessionBusy,
+    SetupDrifted,
+)
 from windlass.core.events import (
     RULES_VERSION,
     Fact,
@@ -19,8 +27,8 @@ from windlass.core.events import (
     RunResumed,
     RunStarted,
 )
-from windlass.core.limits import Budget, tighten_limits
-from windlass.core.messages import ContentPart, Label, Message
+from windlass.core.limits import Budget, Limits, tighten_limits
+from windlass.core.messages import ContentPart, Label, Message, TextPart, ToolSpec
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup, describe_drift
 from windlass.core.state import StartKey, State
@@ -67,12 +75,19 @@ class RunOpenings:
         mask: Mask,
         instructions: InstructionFunction | None,
         agent: str = "",
+        undo_setup: Setup | None = None,
     ) -> None:
         self._setup = setup
+        self._undo_setup = undo_setup or setup
         self._clock = clock
         self._mask = mask
         self._instructions = instructions
         self._agent = agent
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools of the agent."""
+        return self._setup.tools
 
     def open_new(self, state: State, task: RunTask) -> Sequence[Fact]:
         """Open a new run. Raises RunUnfinished if the last one has not ended.
@@ -81,16 +96,13 @@ class RunOpenings:
         """
         if task.key and find_start(state, task.key) is not None:
             raise StartRepeated(f"session {state.session} has a run with the key {task.key!r}")
-        if state.is_active:
-            raise RunUnfinished(
-                f"the last run of session {state.session} has not ended: "
-                "resume, answer or abandon it first"
-            )
+        _require_ended(state)
         if task.earlier and state.seq:
             raise ConfigError(
                 f"messages=…: session {state.session} has a conversation of its own already. "
                 "Leave `messages` out to go on with it, or leave `session` out to begin a new one."
             )
+        _require_undone(state)
         number = state.run.number + 1 if state.run else 1
         setup = self._setup_for(Briefing(state.session, number, task.caller, task.context))
         setup = add_budgets(setup, task.budgets)
@@ -115,6 +127,32 @@ class RunOpenings:
             ),
         )
 
+    def open_undo(
+        self, state: State, plan: UndoPlan, *, seq: int, caller: str, limits: Limits | None
+    ) -> Sequence[Fact]:
+        """Open a run that undoes calls, by a plan that was made at record `seq`.
+
+        Raises RunUnfinished if the last run has not ended, SessionBusy if the plan is outdated.
+        """
+        _require_ended(state)
+        if state.seq != seq:
+            raise SessionBusy(f"session {state.session} has gone on meanwhile: undo it again")
+        number = state.run.number + 1 if state.run else 1
+        setup = self._undo_setup
+        if limits is not None:
+            setup = replace(setup, limits=limits)
+        started = RunStarted(
+            number,
+            (TextPart(plan.describe()),),
+            None if state.recorded_setup == setup else setup,
+            caller,
+            # The gate may judge by it, and the command line finds its folder there.
+            dict(state.run.context) if state.run else {},
+            rules=RULES_VERSION,
+            agent=self._agent,
+        )
+        return (started, plan.make_fact(number))
+
     def _setup_for(self, briefing: Briefing) -> Setup:
         setup = self._limited_setup(briefing.context)
         if self._instructions is None:
@@ -136,6 +174,8 @@ class RunOpenings:
         """
         if not state.is_active or state.setup is None:
             raise _no_open_run(state)
+        if state.run is not None and state.run.is_undo:
+            return self._take_over_undo(state, consent=consent)
         offered = self._limited_setup(state.run.context if state.run is not None else {})
         if self._instructions is not None:
             # They were made for the run when it began, and stay the same until it ends.
@@ -147,6 +187,15 @@ class RunOpenings:
             raise SetupDrifted(changed)
         setup = None if state.recorded_setup == offered else offered
         return RunResumed(changed, setup, rules=RULES_VERSION)
+
+    def _take_over_undo(self, state: State, *, consent: bool) -> RunResumed:
+        """Take over a run that undoes calls. Its limits were given when it began, and stay."""
+        recorded = state.recorded_setup or self._undo_setup
+        offered = replace(self._undo_setup, limits=recorded.limits)
+        changed = tuple(describe_drift(recorded, offered))
+        if changed and not consent:
+            raise SetupDrifted(changed)
+        return RunResumed(changed, None if recorded == offered else offered, rules=RULES_VERSION)
 
     def open_resumed(self, state: State, *, consent: bool) -> Sequence[Fact]:
         """Open a run that was left open. A pause stays in force."""
@@ -185,6 +234,22 @@ def add_budgets(setup: Setup, budgets: Sequence[Budget]) -> Setup:
 def find_start(state: State, key: str) -> StartKey | None:
     """Return the start that a caller named so in this session, if there was one."""
     return next((start for start in state.start_keys if start.key == key), None)
+
+
+def _require_ended(state: State) -> None:
+    if state.is_active:
+        raise RunUnfinished(
+            f"the last run of session {state.session} has not ended: "
+            "resume, answer or abandon it first"
+        )
+
+
+def _require_undone(state: State) -> None:
+    if state.run is not None and state.run.undo_due:
+        raise RunUnfinished(
+            f"the last run of session {state.session} ended as {state.run.outcome}, and what it "
+            "did is to be undone first: resume the session"
+        )
 
 
 def _no_open_run(state: State) -> NothingToDo:

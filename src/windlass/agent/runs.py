@@ -89,6 +89,8 @@ class LiveRuns:
         self._drivers: dict[str, RunDriver] = {}
         self._late_writes: dict[str, asyncio.Task[None]] = {}
         """Late results that are being written, by session."""
+        self.on_undo_due: Callable[[str], None] | None = None
+        """Gets the name of a session whose last run has ended and is to be undone."""
 
     def make_driver(
         self,
@@ -210,6 +212,8 @@ class LiveRuns:
             driver.finish()
             if self._drivers.get(driver.session) is driver:
                 del self._drivers[driver.session]
+        if result.undo_due and self.on_undo_due is not None:
+            self.on_undo_due(driver.session)
         if on_ended is not None and result.outcome not in PAUSED_OUTCOMES:
             on_ended(driver.session)
         return result
@@ -275,6 +279,13 @@ class LiveRuns:
             async for event in events:
                 yield event
 
+    async def abandon(self, session: str, reason: str) -> RunResult[Any]:
+        """End a run that nobody drives, with its sub-agents."""
+        if not (await self.read_state(session)).seq:
+            raise await self.unknown_session(session)
+        self.check_free(session)
+        return await self.undriven.abandon(session, reason)
+
     def release(self, session: str, reason: str, grace_s: float = RELEASE_GRACE_S) -> bool:
         """Let go of the run of a session. Returns whether this agent drives one."""
         driver = self.find_live(session)
@@ -301,8 +312,8 @@ class LiveRuns:
         """Return the error for a session that the journal does not have, with near names."""
         return NothingToDo(await describe_unknown_session(self._world.journal, session))
 
-    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        self._leftovers.start_task(work)
+    def start_task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        return self._leftovers.start_task(work)
 
     async def read_state(self, session: str) -> State:
         return await self._state_cache.read_state(self._world.journal, session)

@@ -200,8 +200,9 @@ def _subagent_setup(own: Setup, world: World, caller: State, remaining: Amount) 
         withhold_replies=judges_replies,
         limits=limit_spending(own.limits, remaining),
         budgets=tuple(budgets.values()),
-        # Its text is not the answer to the user, so a broken attempt is started again.
-        rules=replace(own.rules, on_partial="restart"),
+        # Its text is not the answer to the user, so a broken attempt is started again. Whether its
+        # work is undone is for the run to say that it works for.
+        rules=replace(own.rules, on_partial="restart", on_failure="keep"),
     )
 
 

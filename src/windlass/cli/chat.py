@@ -199,6 +199,13 @@ class ChatSession:
                 show_sessions(self._screen, await self._require_journal().sessions(limit=10))
             case "resume":
                 await self._resume_session(opened, argument)
+            case "undo":
+                await self._drive_run(
+                    opened,
+                    lambda watch: opened.agent.undo(
+                        self._session, caller=find_login_name(), on_event=watch
+                    ),
+                )
             case "clear" | "new":
                 self._session = new_session_name(self._context.agent.folder)
                 self._usage = ChatUsage()

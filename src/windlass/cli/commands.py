@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from windlass.cli.models import models
     from windlass.cli.policy import policy
     from windlass.cli.quota import quota
-    from windlass.cli.resume import resume
+    from windlass.cli.resume import resume, undo
     from windlass.cli.run import run
     from windlass.cli.schedule import schedule
     from windlass.cli.serve import serve
@@ -63,6 +63,7 @@ __all__ = [
     "token",
     "tools",
     "trust",
+    "undo",
     "watch",
     "webhook",
     "worker",
@@ -72,6 +73,7 @@ COMMANDS: Mapping[str, str] = {
     "run": "Run a task to its end in this folder.",
     "chat": "Talk with an agent, prompt by prompt.",
     "resume": "Finish a run that was killed or waits.",
+    "undo": "Undo what a run did: files, and whatever its tools can take back.",
     "approve": "Allow a call that waits, and resume the run.",
     "deny": "Deny a call that waits, and resume the run.",
     "steer": "Say something to a run while it works.",
@@ -127,6 +129,7 @@ LAZY_MODULES: LazyModules = {
     "token": "windlass.cli.token",
     "tools": "windlass.cli.tools",
     "trust": "windlass.cli.trust",
+    "undo": "windlass.cli.resume",
     "watch": "windlass.cli.sessions",
     "webhook": "windlass.cli.webhook",
     "worker": "windlass.cli.worker",

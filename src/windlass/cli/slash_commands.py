@@ -19,6 +19,7 @@ SLASH_COMMANDS: Mapping[str, str] = {
     "cost": "the same as /usage",
     "sessions": "the latest sessions",
     "resume": "resume an open run; with a name, switch to that session",
+    "undo": "undo what the last run did; again, the run before it",
     "clear": "start a new session, and clear the screen",
     "exit": "leave; so does Ctrl-D",
 }

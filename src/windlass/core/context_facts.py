@@ -1,12 +1,14 @@
-"""The facts about what the model sees: notes, compaction, recalled knowledge, lookups.
+"""The facts about what the model sees: notes, compaction, recalled knowledge, calls of the runtime.
 
 All of them are members of the union in `core/events.py`, which says what a fact declares.
 """
 
 from typing import ClassVar, Literal
 
+import msgspec
+
 from windlass.core.deltas import PlacedEvent
-from windlass.core.messages import Charge, Label, ToolCall
+from windlass.core.messages import Charge, Label, ResultKind, ToolCall
 from windlass.core.phrases import format_charge, format_count, quote_text
 
 
@@ -53,6 +55,32 @@ class LookupsPlanned(PlacedEvent, frozen=True, tag="Hydrated"):
 
     masked_fields: ClassVar = ("calls",)
     calls: tuple[ToolCall, ...]
+
+
+class UndoneCall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A call of an earlier run that is to be undone, as the function that undoes it sees it."""
+
+    call_id: str
+    """The call that is undone."""
+    by: str
+    """The call that undoes it."""
+    kind: ResultKind
+    """What became of it. All but `value` means that it may have had its effect."""
+    result: str
+    """The text that it returned, as the model saw it."""
+    snapshot: str = ""
+    """What its tool kept before the call ran."""
+
+
+class UndoPlanned(PlacedEvent, frozen=True, tag="UndoPlanned"):
+    """This run asks no model: it undoes calls of an earlier run, the last one first."""
+
+    masked_fields: ClassVar = ("calls", "undone")
+    from_outside: ClassVar = True
+    calls: tuple[ToolCall, ...]
+    undone: tuple[UndoneCall, ...]
+    run: int = 0
+    """The run whose calls are undone."""
 
 
 class KnowledgeRecalled(PlacedEvent, frozen=True, tag="Recalled"):

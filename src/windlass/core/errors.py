@@ -39,7 +39,7 @@ from windlass.core.faults import (
     WindlassError,
 )
 from windlass.core.rate_limits import RateLimits
-from windlass.core.result import RunResult
+from windlass.core.result import OutputT, RunResult
 
 __all__ = [
     "ConfigError",
@@ -194,6 +194,13 @@ class FailedByBug(RunFailed):
 def failure_error(fault: Fault, result: RunResult[Any]) -> RunFailed:
     """Return the error to raise for a run that failed with this fault."""
     return _FAILURE_BY_KIND.get(fault.kind, FailedByModel)(fault, result)
+
+
+def raise_if_failed(result: RunResult[OutputT]) -> RunResult[OutputT]:
+    """Return a result, unless the run failed: then raise RunFailed, which carries it."""
+    if result.outcome == "failed":
+        raise failure_error(result.error or Fault("bug", result.reason), result)
+    return result
 
 
 def fault_from_error(error: BaseException) -> Fault:

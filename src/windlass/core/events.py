@@ -28,6 +28,7 @@ from windlass.core.context_facts import (
     KnowledgeRecalled,
     LookupsPlanned,
     NoteGiven,
+    UndoPlanned,
 )
 from windlass.core.control_facts import (
     AnswerForwarded,
@@ -215,11 +216,13 @@ class CallAnswered(PlacedEvent, frozen=True, tag="CallAnswered"):
 class CallStarted(PlacedEvent, frozen=True, tag="CallStarted"):
     """The effect begins. The key is the same each time this call is tried."""
 
-    masked_fields: ClassVar = ()
+    masked_fields: ClassVar = ("snapshot",)
     call_id: str
     key: str
     name: str = ""
     """The name of the tool. Empty in records that were written before it was recorded."""
+    snapshot: str = ""
+    """What its tool must know to undo it, taken right before."""
 
 
 class CallFinished(PlacedEvent, frozen=True, tag="CallFinished"):
@@ -296,6 +299,8 @@ class RunEnded(PlacedEvent, frozen=True, tag="RunEnded"):
     """Who cancelled it, if somebody outside its process did."""
     mail: int = 0
     """The number of the message that cancelled it; 0 if none did."""
+    undo: bool = False
+    """The session is not finished: the next run undoes the calls of this one."""
 
 
 InRunFact = (
@@ -314,6 +319,7 @@ InRunFact = (
     | SteeringGiven
     | SteeringTaken
     | LookupsPlanned
+    | UndoPlanned
     | KnowledgeRecalled
     | RunPaused
     | RunContinued

@@ -71,6 +71,10 @@ class RunResult(Generic[OutputT]):
     """Whether the journal confirmed the end. False only when the journal failed or hung."""
     questions: tuple[Question, ...] = ()
     """The calls that wait for a person, if the run is suspended."""
+    is_undo: bool = False
+    """The run undid another one, so it has no output."""
+    undo_due: bool = False
+    """The run has ended, and the next one undoes what it did (`LoopPolicy.on_failure`)."""
 
     @property
     def usage(self) -> Usage | None:
@@ -136,6 +140,8 @@ def build_result(state: State, *, recorded: bool) -> RunResult[Any]:
         gated=bool(setup.gate),
         recorded=recorded,
         questions=open_questions(state),
+        is_undo=run.is_undo,
+        undo_due=run.undo_due,
     )
 
 

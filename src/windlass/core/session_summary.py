@@ -36,6 +36,7 @@ from windlass.core.events import (
     RunStarted,
     SessionImported,
     StepProposed,
+    UndoPlanned,
 )
 from windlass.core.messages import EXACT_MATH, Charge, TextPart
 from windlass.core.state import waits_for_person
@@ -152,9 +153,11 @@ def _advance_by_fact(summary: SessionSummary, fact: Fact) -> SessionSummary:
             return replace(_settle_by_reservation(summary), waiting=0, released=False)
         case RunReleased(charge=charge):
             return replace(_settle_attempt(summary, charge), released=True)
-        case RunEnded(outcome=outcome, charge=charge, charges=charges):
+        case RunEnded(outcome=outcome, charge=charge, charges=charges, undo=is_undo_due):
             summary = reduce(_add_charge, charges, _settle_attempt(summary, charge))
-            summary = replace(summary, outcome=outcome, proposed=0, asked=0, waiting=0)
+            # Until its calls are undone, the session needs a driver like one with an open run.
+            ended_as = None if is_undo_due else outcome
+            summary = replace(summary, outcome=ended_as, proposed=0, asked=0, waiting=0)
             return replace(summary, pause="", released=False)
         case RunPaused() | RunContinued() | LimitsRaised():
             return replace(summary, pause=_pause_after(summary, fact))
@@ -176,7 +179,7 @@ def _pause_after(
 def _count_calls(summary: SessionSummary, fact: Fact) -> SessionSummary:
     """Return the summary with the calls that are not judged yet, and those that wait."""
     match fact:
-        case LookupsPlanned(calls=calls):
+        case LookupsPlanned(calls=calls) | UndoPlanned(calls=calls):
             # The runtime opens this step itself, so it is not counted as one of the model's.
             return replace(summary, proposed=len(calls), asked=0)
         case CallJudged(verdict=verdict):

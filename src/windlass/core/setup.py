@@ -110,6 +110,9 @@ class LoopPolicy(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     on_budget: Literal["stop", "pause"] = "stop"
     """When the money or the tokens are used up: end the run, or pause it until the limit is raised.
     """
+    on_failure: Literal["keep", "undo"] = "keep"
+    """When a run ends in any other way than completed: keep what its calls did, or undo it, as far
+    as their tools can, by a run of its own."""
     on_unknown: Literal["tell", "ask"] = "tell"
     """A write that a crash interrupted and no tool can check: tell the model, or ask a person."""
     tool_choice: ToolChoice = "auto"
@@ -243,8 +246,8 @@ def digest_configuration(setup: Setup) -> str:
 
 
 def _as_called(spec: ToolSpec) -> ToolSpec:
-    """Return what a call of a tool means, whatever decides when the tool is offered."""
-    return replace(spec, needs_artifact=False)
+    """Return what a call of a tool means, whatever decides when it is offered or undone."""
+    return replace(spec, needs_artifact=False, undo="")
 
 
 def digest(value: object) -> str:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.context import CompactionMethod
+from windlass.core.context_facts import UndoneCall
 from windlass.core.control_facts import CallWaiting, RunPaused
 from windlass.core.events import AttemptFailed, AttemptStarted, BudgetAllotted, Outcome, StopReason
 from windlass.core.faults import Fault
@@ -129,6 +130,14 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     """Messages given during the run that have not entered the conversation yet."""
     hydrated: bool = False
     """What the prompt refers to was looked up."""
+    undoes: tuple[UndoneCall, ...] = ()
+    """The calls of an earlier run that this run undoes; it asks no model."""
+    is_undo: bool = False
+    """The run undoes calls of an earlier one, if there are any."""
+    not_undone: int = 0
+    """How many of them could not be undone."""
+    undo_due: bool = False
+    """The run has ended, and its calls are to be undone by the next run."""
     recalled: bool = False
     """The memory was asked what it knows about the prompt."""
     known: UserMessage | None = None

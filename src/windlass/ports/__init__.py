@@ -37,6 +37,7 @@ from windlass.ports.tools import (
     ReconcileOutcome,
     RecoverableTools,
     Tools,
+    UndoableTools,
 )
 from windlass.ports.world import CallerRun, ChildRun, Clock, Recaller, RunBoundTools, Watcher, World
 
@@ -78,6 +79,7 @@ __all__ = [
     "SignedJournal",
     "Timeouts",
     "Tools",
+    "UndoableTools",
     "Watcher",
     "World",
 ]

@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 
 from windlass.core.call_preview import CallPreview
+from windlass.core.context_facts import UndoneCall
 from windlass.core.events import CallWaiting
 from windlass.core.limits import Amount
 from windlass.core.messages import Charge, Label, ToolResult, ToolSpec
@@ -77,6 +78,8 @@ class CallContext(msgspec.Struct, frozen=True):
     that is done when it should look again; the call is cancelled if nothing else can move."""
     unpark: Callable[[], bool] = _go_on
     """Ask to go on after `park`. False: it is too late, and the call must wait to be cancelled."""
+    undoes: UndoneCall | None = None
+    """The earlier call that this one undoes, if it undoes one."""
     keep_leftover: "Callable[[asyncio.Future[Any]], None]" = _ignore_leftover
     """Say that something of the call runs on after it was given up, until this is done."""
 
@@ -115,6 +118,23 @@ class RecoverableTools(Protocol):
 
     def recover(self) -> Sequence[str]:
         """End what a dead process left running. Returns what that was, in words; may block."""
+        ...
+
+
+@runtime_checkable
+class UndoableTools(Protocol):
+    """Tools of which some can undo their calls."""
+
+    @property
+    def undo_specs(self) -> tuple[ToolSpec, ...]:
+        """The tools that undo calls of others. No model is offered them, but `run` runs them."""
+        ...
+
+    async def take_snapshot(self, cleared: ClearedCall, context: CallContext) -> str:
+        """Return what must be known to undo a call that is about to run; empty if nothing.
+
+        It changes nothing, answers in seconds and does not raise.
+        """
         ...
 
 

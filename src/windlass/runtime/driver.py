@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from windlass.core.decide.undoing import add_undo
 from windlass.core.errors import JournalCorrupt, JournalFailed, fault_from_error
 from windlass.core.events import (
     CallAnswered,
@@ -366,6 +367,7 @@ class RunDriver:
 
     async def _end_run(self, end: RunEnded) -> RunResult[Any]:
         """Write the end, with everything that was not on record yet, and return the result."""
+        end = add_undo(end, self._recorder.state.setup)
         facts = await self._settlement.settle_end(end, self._wait_for_stage)
         closing = asyncio.create_task(self._recorder.record(*facts))
         await self._wait_for_stage(closing)

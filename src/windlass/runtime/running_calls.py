@@ -6,9 +6,10 @@ it comes.
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
+from windlass.core.context_facts import UndoneCall
 from windlass.core.decide.scheduling import share_of_wave
 from windlass.core.events import (
     RULES_VERSION,
@@ -23,8 +24,9 @@ from windlass.core.events import (
 from windlass.core.limits import Amount
 from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import ClearedCall, RunCalls
+from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask
-from windlass.ports import CallContext, World
+from windlass.ports import CallContext, UndoableTools, World
 from windlass.runtime.in_flight import InFlight
 from windlass.runtime.recorder import Recorder
 
@@ -66,6 +68,7 @@ async def _run_side_by_side(
     move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight
 ) -> None:
     """Run calls side by side. Each start is on record before it, each end as soon as it comes."""
+    snapshots = await _take_snapshots(move, world, recorder, in_flight)
     waiting = deque(move.calls)
     running = in_flight.running_calls
     ended_calls = in_flight.ended_calls
@@ -78,9 +81,7 @@ async def _run_side_by_side(
             waiting.clear()
         free_slots = min(len(waiting), move.at_once_max - len(running) + len(parked))
         starting = [waiting.popleft() for _ in range(free_slots)]
-        starts = [
-            CallStarted(cleared.call.id, cleared.key, cleared.spec.name) for cleared in starting
-        ]
+        starts = [_make_start(cleared, snapshots) for cleared in starting]
         if ended_calls or starts:
             await recorder.record(*ended_calls, *starts)
             in_flight.note_starts()
@@ -100,6 +101,31 @@ async def _run_side_by_side(
     # The last results are written with the next fact, which follows at once.
     await recorder.stage(*ended_calls)
     ended_calls.clear()
+
+
+def _make_start(cleared: ClearedCall, snapshots: Mapping[str, str]) -> CallStarted:
+    call_id = cleared.call.id
+    snapshot = snapshots.get(call_id, "")
+    return CallStarted(call_id, cleared.key, cleared.spec.name, snapshot=snapshot)
+
+
+async def _take_snapshots(
+    move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight
+) -> dict[str, str]:
+    """Return what must be known to undo the calls that are about to run, by their ids.
+
+    Calls that run side by side change different things, so none spoils the snapshot of another. A
+    call that runs again keeps its first snapshot: what it would find now may be its own work.
+    """
+    tools = world.tools
+    began = {call.id for call in recorder.state.step_calls if call.began}
+    undoable = [call for call in move.calls if call.spec.undo and call.call.id not in began]
+    if not undoable or not isinstance(tools, UndoableTools):
+        return {}
+    await recorder.flush()
+    contexts = [_call_context(cleared, world, recorder, in_flight) for cleared in undoable]
+    taken = await asyncio.gather(*map(tools.take_snapshot, undoable, contexts))
+    return {cleared.call.id: text for cleared, text in zip(undoable, taken, strict=True)}
 
 
 async def _leave_parked_calls(in_flight: InFlight) -> Sequence[CallWaiting | RunResumed]:
@@ -154,6 +180,7 @@ def _call_context(
         remaining=cleared.spending_left,
         remaining_now=share_now,
         labels=state.labels,
+        undoes=_find_undone(state, call_id),
         mask_text=recorder.mask.mask_text,
         blobs=world.blobs,
         fencing_token=state.run.opening_seq if state.run else 0,
@@ -163,3 +190,9 @@ def _call_context(
         # Not the method itself, which would lead a tool to the driver.
         still_driving=lambda: in_flight.still_driving(),  # noqa: PLW0108 - as above
     )
+
+
+def _find_undone(state: State, call_id: str) -> UndoneCall | None:
+    """Return the earlier call that a call of this run undoes."""
+    undoes = state.run.undoes if state.run else ()
+    return next((undone for undone in undoes if undone.by == call_id), None)

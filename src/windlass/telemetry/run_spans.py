@@ -32,6 +32,7 @@ from windlass.core.events import (
     StepProposed,
     TextDelta,
     ThinkingDelta,
+    UndoPlanned,
     UsageDelta,
 )
 from windlass.core.faults import Fault
@@ -142,7 +143,7 @@ class RunSpans:
             case ContextCompacted(charge=charge):
                 # The model wrote a summary, so this is the end of that request.
                 yield from self._close_chat(event.at, charge, {})
-            case LookupsPlanned(calls):
+            case LookupsPlanned(calls) | UndoPlanned(calls):
                 self._calls_by_id |= {call.id: call for call in calls}
             case CallJudged() | CallAnswered():
                 yield from self._on_call_judged(event)

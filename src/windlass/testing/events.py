@@ -20,6 +20,7 @@ from windlass.core.events import (
     StepProposed,
     TextDelta,
     ThinkingDelta,
+    UndoPlanned,
 )
 
 E = TypeVar("E", bound=PlacedEvent)
@@ -124,7 +125,7 @@ def _check_calls(events: Sequence[Event]) -> None:
         match event:
             case StepProposed(reply):
                 announced |= {call.id for call in reply.calls}
-            case LookupsPlanned(calls):
+            case LookupsPlanned(calls) | UndoPlanned(calls):
                 announced |= {call.id for call in calls}
             case CallJudged(call_id) | CallAnswered(call_id):
                 _require(not whole or call_id in announced, f"{_event_label(event)}: not announced")

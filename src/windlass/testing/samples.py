@@ -6,6 +6,7 @@ from decimal import Decimal
 from msgspec.structs import replace
 
 from windlass.core.context import Compaction, Hydration, Reference
+from windlass.core.context_facts import UndoneCall
 from windlass.core.control_facts import NestedQuestion
 from windlass.core.events import (
     AnswerForwarded,
@@ -37,6 +38,7 @@ from windlass.core.events import (
     SteeringGiven,
     SteeringTaken,
     StepProposed,
+    UndoPlanned,
 )
 from windlass.core.faults import Fault
 from windlass.core.limits import Amount, Budget, Limits, RaisedLimits, SessionLimits
@@ -174,6 +176,20 @@ def _second_run_facts() -> list[Fact]:
         CallFinished("h2_0", ToolResult.from_text("value", "Be quick."), (paid,)),
         AttemptStarted(3, 1, "m:x", SAMPLE_RESERVATION),
         RunEnded("failed", "why", Fault("bug", "oh"), "Al", charge=SAMPLE_CHARGE, charges=(paid,)),
+        *_undo_facts(),
+    ]
+
+
+def _undo_facts() -> list[Fact]:
+    """Return a run that undoes a call of the first one."""
+    undone = UndoneCall("d", "u3_0", "value", "sent", "letter 7")
+    return [
+        RunStarted(3, (TextPart("Undo what run 1 did."),)),
+        UndoPlanned((ToolCall("u3_0", "undo_send", '{"to":"bob"}'),), (undone,), run=1),
+        CallJudged("u3_0", Allow()),
+        CallStarted("u3_0", "key-u", "undo_send", snapshot="letter 7"),
+        CallFinished("u3_0", ToolResult.from_text("value", "recalled"), name="undo_send"),
+        RunEnded("completed", undo=False),
     ]
 
 

@@ -85,6 +85,13 @@ class ToolTraits(TypedDict, total=False):
     preview: ToolFunction
     """Says what a call would change, for the person who is asked about it. It gets the same
     arguments, but no context, changes nothing, and returns a CallPreview, or words."""
+    undo: "Tool[..., Any] | ToolFunction"
+    """Takes the effect of a call back. It gets the context, whose `undoes` says what became of the
+    call, and the same arguments. A plain function counts as a `write`: give a tool with another
+    effect, as `tool(take_back, effect="idempotent")`, if it may run twice."""
+    snapshot: ToolFunction
+    """Runs right before a call, with the context and the same arguments. The text that it returns
+    is recorded, and `undo` finds it in `context.undoes.snapshot`."""
     untrusted: bool
     """The tool brings in text from outside."""
     private: bool
@@ -136,6 +143,10 @@ class Tool(Generic[P, R]):
     """Says what a call would change."""
     team: Mapping[str, NestedPreview] = field(default_factory=dict[str, NestedPreview], repr=False)
     """By the name of each sub-agent that the tool gives tasks to: what previews its calls."""
+    undo: "Tool[..., Any] | ToolFunction | None" = field(default=None, repr=False)
+    """Takes the effect of a call back."""
+    snapshot: ToolFunction | None = field(default=None, repr=False)
+    """Returns what `undo` must know, before the call runs."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -246,6 +257,7 @@ def _build_tool(
         schema,
         options.get("effect", "write"),
         tuple(label for label in _LABELS if options.get(label)),
+        undo=_undo_effect(options.get("undo")),
     )
     _check_functions(options, spec)
     address = None
@@ -266,7 +278,15 @@ def _build_tool(
         f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', name)}",
         address=address,
         preview=options.get("preview"),
+        undo=options.get("undo"),
+        snapshot=options.get("snapshot"),
     )
+
+
+def _undo_effect(undo: "Tool[..., Any] | ToolFunction | None") -> Effect | Literal[""]:
+    if isinstance(undo, Tool):
+        return undo.spec.effect
+    return "" if undo is None else "write"
 
 
 def _check_options(name: str, options: ToolOptions) -> None:
@@ -303,9 +323,14 @@ def _check_functions(options: ToolOptions, spec: ToolSpec) -> None:
     resource = options.get("resource")
     if isinstance(resource, str):
         _check_resource(resource, spec)
-    reconcile = options.get("reconcile")
-    if reconcile is not None:
-        _check_reconcile(reconcile, spec)
+    for option in ("reconcile", "snapshot", "undo"):
+        function = options.get(option)
+        if function is not None:
+            _check_takes_context(option, function, spec)
+    if options.get("snapshot") is not None and not spec.undo:
+        raise ConfigError(f"tool {spec.name!r}: snapshot= is only of use with undo=")
+    if spec.undo and spec.effect == "read":
+        raise ConfigError(f"tool {spec.name!r}: there is nothing to undo in a read")
     preview = options.get("preview")
     if preview is not None:
         _check_preview(preview, spec)
@@ -327,14 +352,14 @@ def _check_resource(pattern: str, spec: ToolSpec) -> None:
             )
 
 
-def _check_reconcile(reconcile: ToolFunction, spec: ToolSpec) -> None:
+def _check_takes_context(option: str, function: ToolFunction, spec: ToolSpec) -> None:
     names = [*spec.parameters.get("properties", {})]
     context: RunContext[None] = RunContext(deps=None)
     try:
-        inspect.signature(reconcile).bind(context, **dict.fromkeys(names))
+        inspect.signature(function).bind(context, **dict.fromkeys(names))
     except TypeError:
         expected = ", ".join(["context", *names])
-        raise ConfigError(f"tool {spec.name!r}: reconcile must take ({expected})") from None
+        raise ConfigError(f"tool {spec.name!r}: {option} must take ({expected})") from None
 
 
 def _check_preview(preview: ToolFunction, spec: ToolSpec) -> None:

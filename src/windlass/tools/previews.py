@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ModelRetry
 from windlass.tools.annotations import ArgumentMismatch
@@ -31,7 +33,19 @@ NOTE_CHARS_MAX = 1_000
 
 
 async def preview_call(tool: Tool[..., Any], arguments: Mapping[str, Any]) -> CallPreview | None:
-    """Return what a call would change; None if its tool does not say."""
+    """Return what a call would change, and whether it can be undone; None for a read."""
+    preview = await _ask_for_preview(tool, arguments)
+    if tool.spec.effect == "read":
+        return preview
+    undo = "It can be undone." if tool.spec.undo else "It cannot be undone."
+    if preview is None:
+        return CallPreview(undo)
+    return replace(preview, note=f"{preview.note} {undo}")
+
+
+async def _ask_for_preview(
+    tool: Tool[..., Any], arguments: Mapping[str, Any]
+) -> CallPreview | None:
     if tool.preview is None:
         return None
     try:

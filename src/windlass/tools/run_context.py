@@ -8,6 +8,7 @@ from typing import Generic, final
 
 from typing_extensions import TypeVar
 
+from windlass.core.context_facts import UndoneCall
 from windlass.ports import BlobStore, CallContext
 
 DepsT_co = TypeVar("DepsT_co", covariant=True, default=object)
@@ -52,6 +53,11 @@ class RunContext(Generic[DepsT_co]):
     def blobs(self) -> BlobStore | None:
         """Where results that are too long to be shown are kept with the session, if anywhere."""
         return self.call.blobs if self.call else None
+
+    @property
+    def undoes(self) -> UndoneCall | None:
+        """The earlier call that this one takes back, in a function given as `@tool(undo=…)`."""
+        return self.call.undoes if self.call else None
 
     def wait(self, seconds: float) -> bool:
         """Sleep in a sync tool. Returns True at once when the tool should stop."""

@@ -52,6 +52,7 @@ from windlass.tools.process_calls import call_in_process
 from windlass.tools.profile import Profile
 from windlass.tools.results import clip_result
 from windlass.tools.run_context import RunContext
+from windlass.tools.undo import build_undo_tool, take_snapshot
 
 STOP_GRACE_S = 2.0
 """How long a tool that was asked to stop may take to do so."""
@@ -102,11 +103,22 @@ class Toolbox:
         self._deps = deps
         self._stop_grace_s = grace
         self._breakers = {tool.endpoint: breaker() for tool in chosen}
+        undo_tools = [build_undo_tool(tool) for tool in chosen if tool.undo is not None]
+        _check_unique_names([*chosen, *undo_tools])
+        self._undo_tools = {tool.name: tool for tool in undo_tools}
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """What the model is told about each tool."""
         return self._specs
+
+    @property
+    def undo_specs(self) -> tuple[ToolSpec, ...]:
+        """The tools that undo calls of others, which no model is offered."""
+        return tuple(tool.spec for tool in self._undo_tools.values())
+
+    def _find_tool(self, name: str) -> Tool[..., Any] | None:
+        return self._tools.get(name) or self._undo_tools.get(name)
 
     @property
     def tools(self) -> tuple[Tool[..., Any], ...]:
@@ -143,7 +155,7 @@ class Toolbox:
                 )
 
     def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
-        tool = self._tools.get(name)
+        tool = self._find_tool(name)
         return None if tool is None else tool.find_resource(arguments)
 
     async def preview(
@@ -154,8 +166,18 @@ class Toolbox:
             below = [tool.team for tool in self._tools.values() if chain[0] in tool.team]
             # Two tools may know an agent of this name: nobody says which of them asks.
             return await below[0][chain[0]](name, arguments, chain[1:]) if len(below) == 1 else None
-        tool = self._tools.get(name)
+        tool = self._find_tool(name)
         return None if tool is None else await preview_call(tool, arguments)
+
+    async def take_snapshot(self, cleared: ClearedCall, context: CallContext) -> str:
+        """Return what must be known to undo a call that is about to run; empty if nothing."""
+        tool = self._tools.get(cleared.call.name)
+        if tool is None or tool.snapshot is None:
+            return ""
+        progress = ProgressRelay(context.report)
+        return await take_snapshot(
+            tool, cleared, self._build_context(cleared, context, progress, 1)
+        )
 
     async def run(self, cleared: ClearedCall, context: CallContext) -> ToolResult:
         """Run a call, and return its one result.
@@ -165,7 +187,7 @@ class Toolbox:
         KeyboardInterrupt or SystemExit if the tool did.
         """
         name = cleared.call.name
-        tool = self._tools.get(name)
+        tool = self._find_tool(name)
         if tool is None:
             return ToolResult.from_text(
                 "invalid", f"There is no tool {name!r}.{suggest_names(name, self._tools)}"
@@ -289,7 +311,7 @@ class Toolbox:
 
     async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:
         """Ask the tool whether an interrupted call took effect. An error means "unknown"."""
-        tool = self._tools.get(cleared.call.name)
+        tool = self._find_tool(cleared.call.name)
         if tool is None or tool.reconcile is None:
             return "unknown"
         progress = ProgressRelay(context.report)

@@ -25,6 +25,7 @@ from windlass.core.events import (
     RunResumed,
     RunStarted,
     StepProposed,
+    UndoPlanned,
 )
 from windlass.core.fold.run import apply_fact
 from windlass.core.messages import ToolCall, ToolSpec
@@ -104,6 +105,9 @@ class _FactExplainer:
                 yield 2, f"The reply {_explain_reply_verdict(fact.verdict)}"
             case LookupsPlanned(calls):
                 yield 1, f"The prompt refers to what {format_count(len(calls), 'call')} can look up"
+                yield from self._explain_calls(calls)
+            case UndoPlanned(calls, run=run):
+                yield 1, f"Undo {format_count(len(calls), 'call')} of run {run}, the last one first"
                 yield from self._explain_calls(calls)
             case RunEnded():
                 yield from _explain_run_ended(state, fact)

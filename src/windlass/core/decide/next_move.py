@@ -24,6 +24,7 @@ from windlass.core.decide.scheduling import WavePlan, plan_wave
 from windlass.core.decide.stopping import check_exhausted, check_time_limits, explain_no_room
 from windlass.core.decide.summarizing import build_summary_prompt
 from windlass.core.events import StopReason
+from windlass.core.faults import Fault
 from windlass.core.fold.phases import NEXT_ACTION
 from windlass.core.limits import Amount
 from windlass.core.messages import AssistantMessage, ToolSpec, UserMessage
@@ -70,18 +71,23 @@ def decide(state: State) -> Move:
         return EndRun(timeout.outcome, timeout.reason, _SEAL)
     if state.step is not None:
         return _continue_step(state, state.step, setup, run)
+    if run.is_undo:
+        return _end_undo(run)
     if run.reply is not None:
         return _settle_reply(run, run.reply, setup)
     return _prepare_request(state, setup, run)
 
 
 def _continue_step(state: State, step: StepState, setup: Setup, run: RunState) -> Move:
-    """Judge all calls, then wait for the answers, then run them in the model's order."""
+    """Judge all calls, then wait for the answers, then run them in the model's order.
+
+    No reply made the calls that undo others, so there may be any number of them.
+    """
     if run.landing:
         return EndRun("max_steps", "the last reply still called tools", _SEAL)
     unjudged = [call for call in step.calls if NEXT_ACTION[call.phase] == "judge"]
     if unjudged:
-        calls_max = setup.rules.calls_per_reply_max
+        calls_max = None if run.is_undo else setup.rules.calls_per_reply_max
         beyond_max = () if calls_max is None else step.calls[calls_max:]
         excess = {call.id for call in beyond_max}
         # What may be called is what the model is shown, and nothing else.
@@ -135,6 +141,14 @@ def _clear_call(state: State, call: CallState, spec: ToolSpec, share: Amount) ->
     key = f"{state.session}/{call.id}"
     interrupted = call.phase == "interrupted"
     return ClearedCall(call.call, call.decoded_arguments, spec, key, interrupted, share, _SEAL)
+
+
+def _end_undo(run: RunState) -> Move:
+    """End a run that undoes calls, once all of them have their result."""
+    if not run.not_undone:
+        return EndRun("completed", "", _SEAL)
+    reason = f"{run.not_undone} of {len(run.undoes)} calls could not be undone"
+    return EndRun("failed", reason, _SEAL, Fault("tools", reason))
 
 
 def _settle_reply(run: RunState, reply: AssistantMessage, setup: Setup) -> Move:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.decide.lookups import build_findings_note
+from windlass.core.decide.undoing import build_undo_note
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
     CallAnswered,
@@ -206,6 +207,11 @@ def close_call(state: State, call: CallState, result: ToolResult) -> State:
     outcomes = tuple(
         CallOutcome(call_as_run(other), other.result or result) for other in step.calls
     )
+    if step.hydrates and run.is_undo:
+        note = build_undo_note(outcomes, run.undoes)
+        failed = sum(outcome.result.kind != "value" for outcome in outcomes)
+        run = replace(run, text=note.text, not_undone=failed)
+        return add_messages(replace(state, step=None, run=run), note)
     if step.hydrates:
         # The runtime made these calls, so the model sees a note instead of a reply of its own.
         return add_messages(replace(state, step=None), build_findings_note(outcomes, state.setup))

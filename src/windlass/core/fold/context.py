@@ -15,6 +15,7 @@ from windlass.core.events import (
     LookupsPlanned,
     SteeringGiven,
     SteeringTaken,
+    UndoPlanned,
 )
 from windlass.core.fold.calls import raise_illegal_fact
 from windlass.core.fold.steps import current_run, require_nothing_open, settle_open_attempt
@@ -168,6 +169,24 @@ def apply_lookups_planned(state: State, run: RunState, fact: LookupsPlanned) -> 
     calls = tuple(map(CallState, fact.calls))
     step = StepState(AssistantMessage(fact.calls), "calls", calls, hydrates=True)
     return replace(state, run=replace(run, hydrated=True), step=step)
+
+
+def apply_undo_planned(state: State, run: RunState, fact: UndoPlanned) -> State:
+    """Open the one step of a run that undoes calls."""
+    require_nothing_open(state, run, fact)
+    if run.steps or run.model_calls or run.hydrated or run.is_undo:
+        raise_illegal_fact(fact, "calls are undone by a run that does nothing else")
+    if [call.id for call in fact.calls] != [undone.by for undone in fact.undone]:
+        raise_illegal_fact(fact, "each call must undo one other")
+    new = {call.id for call in fact.calls if not state.transcript.has_call(call.id)}
+    if len(new) != len(fact.calls):
+        raise_illegal_fact(fact, "two calls have one id")
+    state = replace(state, run=replace(run, is_undo=True, undoes=fact.undone))
+    if not fact.calls:
+        return state
+    calls = tuple(map(CallState, fact.calls))
+    step = StepState(AssistantMessage(fact.calls), "calls", calls, hydrates=True)
+    return replace(state, step=step)
 
 
 def apply_knowledge_recalled(state: State, run: RunState, fact: KnowledgeRecalled) -> State:

@@ -8,6 +8,8 @@ from it.
 from collections.abc import Mapping
 from typing import Literal
 
+from msgspec.structs import replace
+
 from windlass.core.events import (
     CallAnswered,
     CallFinished,
@@ -15,6 +17,7 @@ from windlass.core.events import (
     CallStarted,
     CallWaiting,
 )
+from windlass.core.messages import ToolSpec
 from windlass.core.setup import Setup
 from windlass.core.state import CallPhase, CallState
 from windlass.core.verdicts import Allow, Ask, Modify
@@ -168,7 +171,7 @@ def classify_resume(call: CallState, before: Setup | None, after: Setup | None) 
     has_changed = after is not None and (
         before is None
         or before.gate != after.gate
-        or before.find_tool(name) != after.find_tool(name)
+        or _called_tool(before, name) != _called_tool(after, name)
     )
     # What a person allowed stays allowed.
     if not has_changed or call.answered:
@@ -176,6 +179,12 @@ def classify_resume(call: CallState, before: Setup | None, after: Setup | None) 
     if is_repeatable(call, before):
         return "RunResumed: changed, repeatable"
     return "RunResumed: changed"
+
+
+def _called_tool(setup: Setup, name: str) -> ToolSpec | None:
+    """Return what a call of this name does in a setup, whether or not it can be undone."""
+    spec = setup.find_tool(name)
+    return None if spec is None else replace(spec, undo="")
 
 
 def is_repeatable(call: CallState, setup: Setup | None) -> bool:

@@ -35,6 +35,7 @@ from windlass.core.events import (
     SteeringGiven,
     SteeringTaken,
     StepProposed,
+    UndoPlanned,
 )
 from windlass.core.fold.calls import (
     abandoned_result,
@@ -54,6 +55,7 @@ from windlass.core.fold.context import (
     apply_lookups_planned,
     apply_steering_given,
     apply_steering_taken,
+    apply_undo_planned,
     rebuild_view,
 )
 from windlass.core.fold.control import (
@@ -179,6 +181,8 @@ def _apply_in_run(state: State, run: RunState, fact: InRunFact) -> State:  # noq
             return apply_steering_taken(state, run, fact)
         case LookupsPlanned():
             return apply_lookups_planned(state, run, fact)
+        case UndoPlanned():
+            return apply_undo_planned(state, run, fact)
         case KnowledgeRecalled():
             return apply_knowledge_recalled(state, run, fact)
         case RunEnded():
@@ -308,5 +312,6 @@ def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
         partial="" if withheld else fact.partial or run.partial,
         pending=(),
         pause=None,
+        undo_due=fact.undo,
     )
     return replace(state, run=ended)

@@ -62,6 +62,7 @@ from windlass.core.events import (
     StreamStalled,
     TextDelta,
     ThinkingDelta,
+    UndoPlanned,
     UsageDelta,
 )
 from windlass.core.projection.calls import (
@@ -211,7 +212,7 @@ def _apply_fact(view: Projection, fact: Fact) -> Projection:  # noqa: C901 - an 
             return take_steering(view, (fact.seq, 0))
         case NoteGiven(text):
             return add_entry(view, ModelNoteEntry(text, **_entry_fields(view, fact)))
-        case LookupsPlanned():
+        case LookupsPlanned() | UndoPlanned():
             return _apply_lookups_planned(view, fact)
         case ContextCompacted():
             return _apply_context_compacted(view, fact)
@@ -309,10 +310,11 @@ def _apply_steering_given(view: Projection, fact: SteeringGiven) -> Projection:
     return replace(view, pending=(*view.pending, entry))
 
 
-def _apply_lookups_planned(view: Projection, fact: LookupsPlanned) -> Projection:
+def _apply_lookups_planned(view: Projection, fact: LookupsPlanned | UndoPlanned) -> Projection:
     fields = _entry_fields(view, fact)
     calls = tuple(CallView(call, changed=fields["changed"]) for call in fact.calls)
-    return add_entry(view, ReplyEntry(parts=fact.calls, calls=calls, kind="lookup", **fields))
+    kind = "undo" if isinstance(fact, UndoPlanned) else "lookup"
+    return add_entry(view, ReplyEntry(parts=fact.calls, calls=calls, kind=kind, **fields))
 
 
 def _apply_context_compacted(view: Projection, fact: ContextCompacted) -> Projection:

@@ -163,7 +163,7 @@ class ReplyEntry(ViewEntry, frozen=True, tag="reply"):
     stop: StopReason = "end"
     calls: tuple[CallView, ...] = ()
     charge: Charge | None = None
-    kind: Literal["reply", "partial", "lookup"] = "reply"
+    kind: Literal["reply", "partial", "lookup", "undo"] = "reply"
     """`partial`: the run ended before the reply was complete."""
     withheld: bool = False
     """The gate has not allowed it, so nobody is shown what it says."""

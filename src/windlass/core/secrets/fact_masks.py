@@ -12,6 +12,7 @@ from typing import TypeVar, cast, final
 import msgspec
 from msgspec.structs import replace
 
+from windlass.core.context_facts import UndoneCall
 from windlass.core.control_facts import NestedQuestion
 from windlass.core.events import Fact, RunStarted
 from windlass.core.faults import Fault
@@ -52,6 +53,7 @@ _STRUCT_FIELDS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Ask: ("question", "rule", "arguments"),
     InvalidCall: ("message",),
     OutputMismatch: ("message",),
+    UndoneCall: ("result", "snapshot"),
     NestedQuestion: ("arguments", "question", "rule"),
 }
 """The fields that can hold a secret, of each struct that stands in a masked field of a fact."""

@@ -6,6 +6,7 @@ has its old content or all of its new content: so `write` may simply be run agai
 the file to find out which of the two it is.
 """
 
+import asyncio
 import itertools
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -37,6 +38,7 @@ from windlass.tools.files.reading import (
     printable_name,
     read_picture,
 )
+from windlass.tools.files.snapshots import FileSnapshots
 from windlass.tools.files.workspace import FileContent, FileStamp, Workspace
 from windlass.tools.function import NOT_DONE, UNKNOWN, Reconciliation, Tool, ToolFunction, tool
 from windlass.tools.run_context import RunContext
@@ -79,6 +81,8 @@ def file_tools(
             effect="idempotent",
             resource=file_resource,
             preview=files.preview_write,
+            undo=tool(files.undo_write, effect="idempotent"),
+            snapshot=files.snapshot_write,
         ),
         make_tool(
             files.edit,
@@ -86,6 +90,8 @@ def file_tools(
             resource=file_resource,
             reconcile=files.reconcile_edit,
             preview=files.preview_edit,
+            undo=tool(files.undo_edit, effect="idempotent"),
+            snapshot=files.snapshot_edit,
         ),
     )
 
@@ -95,6 +101,7 @@ class FileToolset:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        self._snapshots = FileSnapshots(workspace)
 
     def read(
         self,
@@ -169,6 +176,15 @@ class FileToolset:
         verb = "Created" if is_new else "Replaced"
         return f"{verb} {quote_path(path)}: {format_size(len(data))}."
 
+    async def snapshot_write(self, context: RunContext, path: str, content: str) -> str:
+        """Keep what `write` is about to replace."""
+        before = await asyncio.to_thread(self._snapshots.read_before, path)
+        return await self._snapshots.keep(context, before, _encode_content(content))
+
+    async def undo_write(self, context: RunContext, path: str, content: str) -> str:  # noqa: ARG002 - as `write` takes them
+        """Restore the file that `write` replaced, or delete the one that it created."""
+        return await self._snapshots.restore(context, path)
+
     def preview_write(self, path: str, content: str) -> CallPreview:
         """Return the difference that `write` would make to the file as it is now."""
         _encode_content(content)
@@ -201,6 +217,20 @@ class FileToolset:
         return (
             f"Edited {quote_path(path)}.\n{build_diff(file.text, after, printable_name(file.path))}"
         )
+
+    async def snapshot_edit(self, context: RunContext, path: str, edits: list[Edit]) -> str:
+        """Keep what `edit` is about to change."""
+        before, after = await asyncio.to_thread(self._plan_edit, path, edits)
+        return await self._snapshots.keep(context, before, after)
+
+    def _plan_edit(self, path: str, edits: list[Edit]) -> tuple[FileContent, bytes]:
+        file = _EditableText.open_file(self._workspace, path)
+        after = apply_edits(file.text, file.normalize_edits(edits))
+        return file.content, file.encode_text(after)
+
+    async def undo_edit(self, context: RunContext, path: str, edits: list[Edit]) -> str:  # noqa: ARG002 - as `edit` takes them
+        """Restore the file that `edit` changed."""
+        return await self._snapshots.restore(context, path)
 
     def preview_edit(self, path: str, edits: list[Edit]) -> CallPreview:
         """Return the difference that `edit` would make to the file as it is now."""
@@ -246,6 +276,7 @@ class _EditableText:
     """
 
     def __init__(self, content: FileContent) -> None:
+        self.content = content
         self.path = content.path
         self.stamp: FileStamp = content.stamp
         self._byte_order_mark = b""

@@ -146,6 +146,16 @@ class Workspace:
             _replace_file(place, data, old)
             return old is None
 
+    def delete_file(self, path: str, expected: FileStamp) -> None:
+        """Delete a file. Raises ModelRetry unless it still has this stamp."""
+        with self._root.resolve_path(path) as place:
+            found = _require_regular(place.file_stat, place.path)
+            if found is None or _file_stamp(found) != expected:
+                raise ModelRetry(f"{quote_path(path)} changed meanwhile. It was not deleted.")
+            os.unlink(place.name, dir_fd=place.folder_fd)
+            with suppress(OSError):  # As in `_replace_file`.
+                os.fsync(place.folder_fd)
+
     def _list_folder(self, path: str) -> _Listing:
         with self._root.resolve_path(path) as place:
             if place.file_stat is None:

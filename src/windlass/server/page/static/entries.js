@@ -64,13 +64,13 @@ function replyRow(entry, context) {
   });
   for (const call of calls.values()) parts.push(renderCall(call, callContext));
   if (entry.withheld) parts.push(h("p", { class: "soft" }, icon("lock"), " The reply is withheld", entry.verdict?.reason ? `: ${entry.verdict.reason}` : " until the gate has allowed it"));
-  const kind = entry.kind === "lookup" ? "reply lookup" : entry.kind === "partial" ? "reply partial" : "reply";
+  const kind = entry.kind === "lookup" || entry.kind === "undo" ? "reply lookup" : entry.kind === "partial" ? "reply partial" : "reply";
   return row(entry, context, kind, [replyHead(entry), parts]);
 }
 
 /** @param {import("./types.js").ReplyEntry} entry */
 function replyHead(entry) {
-  const name = entry.kind === "lookup" ? "Looked up for the prompt" : entry.model.split(":").at(-1) || "Model";
+  const name = entry.kind === "lookup" ? "Looked up for the prompt" : entry.kind === "undo" ? "Undone, the last one first" : entry.model.split(":").at(-1) || "Model";
   const stop = { length: "cut off at the output limit", refusal: "refused" }[entry.stop] ?? "";
   const usage = entry.charge?.usage;
   return h("div", { class: "who" }, h("strong", { title: entry.model }, name),

@@ -37,7 +37,7 @@
 /** @typedef {EntryBase & { entry: "note", text: string, verdict: Verdict | null }} NoteEntry */
 /**
  * @typedef {EntryBase & { entry: "reply", parts: ReplyPart[], model: string, step: number, stop: string,
- *   calls: CallView[], charge: Charge | null, kind: "reply" | "partial" | "lookup", withheld: boolean,
+ *   calls: CallView[], charge: Charge | null, kind: "reply" | "partial" | "lookup" | "undo", withheld: boolean,
  *   verdict: Verdict | null, requested_at: number | null }} ReplyEntry
  */
 /**

@@ -1,0 +1,186 @@
+"""Which calls of an earlier run can be undone, and what the model is told about it.
+
+The law: a call is undone at most once, the last one first, and only if this session made it. If it
+is not known whether it was undone, only what may happen twice is tried again. A call that failed
+by its own account, or that never started, has no effect that could be undone.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
+
+import msgspec
+
+from windlass.core.context_facts import UndoneCall, UndoPlanned
+from windlass.core.errors import NothingToDo
+from windlass.core.events import (
+    CallFinished,
+    CallStarted,
+    Fact,
+    RunEnded,
+    RunStarted,
+    SessionImported,
+)
+from windlass.core.messages import (
+    CallOutcome,
+    ResultKind,
+    TextPart,
+    ToolCall,
+    ToolResults,
+    ToolSpec,
+    UserMessage,
+)
+from windlass.core.setup import Setup
+from windlass.core.state import State
+
+UNDONE_KINDS: tuple[ResultKind, ...] = ("value", "timed_out", "cancelled", "unknown")
+"""The results of calls that had their effect, or may have had it."""
+
+
+def undo_tool_name(name: str) -> str:
+    """Return the name by which the gate knows the tool that undoes calls of another."""
+    return f"undo_{name}"
+
+
+def add_undo(end: RunEnded, setup: Setup | None) -> RunEnded:
+    """Return the end of a run, which says whether the next run undoes what this one did."""
+    is_wanted = setup is not None and setup.rules.on_failure == "undo"
+    if is_wanted and end.outcome != "completed":
+        return msgspec.structs.replace(end, undo=True)
+    return end
+
+
+class UndoPlan(msgspec.Struct, frozen=True):
+    """What is to be undone."""
+
+    run: int
+    """The run whose calls are undone."""
+    calls: tuple[UndoneCall, ...]
+    """The last one first; `make_fact` names the calls that undo them."""
+    outcomes: Mapping[str, CallOutcome]
+    left: tuple[str, ...] = ()
+    """The tools of the run that may have changed something and cannot undo it."""
+
+    def describe(self) -> str:
+        """Return what is undone, as the prompt of the run that does it."""
+        text = f"Undo what run {self.run} did."
+        if self.left:
+            text += f" What {', '.join(self.left)} did cannot be undone."
+        return text
+
+    def make_fact(self, run: int) -> UndoPlanned:
+        """Return the fact for the run of this number, which undoes these calls."""
+        calls: list[ToolCall] = []
+        undone: list[UndoneCall] = []
+        for at, one in enumerate(self.calls):
+            call = self.outcomes[one.call_id].call
+            by = f"u{run}_{at}"
+            calls.append(ToolCall(by, undo_tool_name(call.name), call.arguments))
+            undone.append(msgspec.structs.replace(one, by=by))
+        return UndoPlanned(tuple(calls), tuple(undone), self.run)
+
+
+def plan_undo(
+    state: State, facts: Sequence[Fact], tools: Sequence[ToolSpec], run: int | None = None
+) -> UndoPlan:
+    """Return what of a run can be undone by the agent with these tools.
+
+    Without a number, this is the last run that has something to undo, or the one that must be
+    undone before the session can go on. Raises NothingToDo if there is none, or no such run.
+    """
+    if state.run is not None and state.run.undo_due:
+        run = state.run.number
+    outcomes = {item.call.id: item for item in _all_outcomes(state)}
+    undone = set(_undone_before(facts, outcomes, tools))
+    plans = [
+        plan
+        for number, part in _split_runs(facts)
+        if (plan := _plan_run(state.session, number, part, outcomes, tools, undone))
+    ]
+    if run is not None:
+        plans = [plan for plan in plans if plan.run == run]
+    if not plans:
+        if state.run is not None and state.run.undo_due:
+            return UndoPlan(state.run.number, (), {})
+        which = "no run" if run is None else f"no run {run}"
+        raise NothingToDo(f"session {state.session} has {which} with calls that can be undone")
+    return plans[-1]
+
+
+def _all_outcomes(state: State) -> Iterator[CallOutcome]:
+    for message in state.transcript:
+        if isinstance(message, ToolResults):
+            yield from message.items
+
+
+def _split_runs(facts: Sequence[Fact]) -> Iterator[tuple[int, list[Fact]]]:
+    """Yield the number and the facts of each run. What was imported belongs to another session."""
+    part: list[Fact] = []
+    number = 0
+    for fact in facts:
+        if isinstance(fact, RunStarted):
+            if number:
+                yield number, part
+            number = fact.run
+            part = []
+        elif isinstance(fact, SessionImported):
+            part = []
+        part.append(fact)
+    if number:
+        yield number, part
+
+
+def _undone_before(
+    facts: Sequence[Fact], outcomes: Mapping[str, CallOutcome], tools: Sequence[ToolSpec]
+) -> Iterator[str]:
+    """Yield the calls that were undone already, or may have been by what must not happen twice."""
+    began = {fact.call_id for fact in facts if isinstance(fact, CallStarted)}
+    kinds = {fact.call_id: fact.result.kind for fact in facts if isinstance(fact, CallFinished)}
+    repeatable = {spec.name for spec in tools if spec.undo != "write"}
+    plans = (fact for fact in facts if isinstance(fact, UndoPlanned))
+    for undone in chain.from_iterable(plan.undone for plan in plans):
+        kind = kinds.get(undone.by, "unknown")
+        may_be_undone = undone.by in began and kind in UNDONE_KINDS
+        name = outcomes[undone.call_id].call.name
+        if kind == "value" or (may_be_undone and name not in repeatable):
+            yield undone.call_id
+
+
+def _plan_run(
+    session: str,
+    run: int,
+    facts: Sequence[Fact],
+    outcomes: Mapping[str, CallOutcome],
+    tools: Sequence[ToolSpec],
+    undone: Collection[str],
+) -> UndoPlan | None:
+    """Return what of one run can be undone; None if there is nothing."""
+    snapshots: dict[str, str] = {}
+    for fact in facts:
+        # A fork holds the calls of another session, which are not for it to undo.
+        if isinstance(fact, CallStarted) and fact.key == f"{session}/{fact.call_id}":
+            # The first one counts: a call that runs again finds what its first run left.
+            snapshots[fact.call_id] = snapshots.get(fact.call_id) or fact.snapshot
+    began = [
+        outcomes[call_id]
+        for call_id in reversed(snapshots)
+        if call_id in outcomes and outcomes[call_id].result.kind in UNDONE_KINDS
+    ]
+    undoable = {spec.name for spec in tools if spec.undo}
+    reads = {spec.name for spec in tools if spec.effect == "read"}
+    calls = tuple(
+        UndoneCall(item.call.id, "", item.result.kind, item.result.text, snapshots[item.call.id])
+        for item in began
+        if item.call.name in undoable and item.call.id not in undone
+    )
+    names = dict.fromkeys(item.call.name for item in began)
+    left = [name for name in names if name not in undoable | reads]
+    return UndoPlan(run, calls, outcomes, tuple(left)) if calls else None
+
+
+def build_undo_note(outcomes: Sequence[CallOutcome], undone: Sequence[UndoneCall]) -> UserMessage:
+    """Return a note that says which calls have no effect any more."""
+    lines = ["These calls were undone, the last one first:"]
+    for item, one in zip(outcomes, undone, strict=True):
+        done = "undone" if item.result.kind == "value" else f"NOT undone ({item.result.kind})"
+        lines.append(f"- {one.call_id} ({item.call.name}): {done}. {item.result.text}")
+    return UserMessage((TextPart("\n".join(lines)),), note=True)
