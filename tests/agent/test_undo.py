@@ -20,6 +20,7 @@ from windlass.core.events import (
     UndoPlanned,
 )
 from windlass.core.fold.run import fold
+from windlass.core.messages import UserMessage
 from windlass.core.verdicts import Allow, Ask, Deny
 from windlass.gates import ask
 from windlass.journals import SqliteJournal, fork
@@ -112,13 +113,11 @@ async def test_the_model_is_told_what_was_undone_and_what_could_not_be() -> None
     await agent.run("Go.", session="s")
     await agent.undo("s")
     await agent.run("And now?", session="s")
-    said = [part.text for message in model.prompts[-1].messages for part in _texts(message)]
+    said = [
+        message.text for message in model.prompts[-1].messages if isinstance(message, UserMessage)
+    ]
     assert "Undo what run 1 did. What shout did cannot be undone." in said
     assert any("These calls were undone, the last one first" in text for text in said)
-
-
-def _texts(message: object) -> list[object]:
-    return [part for part in getattr(message, "parts", ()) if hasattr(part, "text")]
 
 
 async def test_a_call_that_failed_or_was_denied_has_nothing_to_undo() -> None:

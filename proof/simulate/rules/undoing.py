@@ -16,7 +16,7 @@ def check_undoing(played: PlayedSession) -> None:
         return
     facts = [*played.facts, *played.undo_facts]
     fold(played.plan.session, facts)
-    started = {}
+    started: dict[str, CallStarted] = {}
     for fact in facts:
         if isinstance(fact, CallStarted):
             started.setdefault(fact.call_id, fact)

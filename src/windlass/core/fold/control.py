@@ -17,15 +17,24 @@ from windlass.core.control_facts import (
     RunReleased,
     SteeringGiven,
 )
-from windlass.core.events import CallAnswered, Fact, RunEnded, RunStarted
+from windlass.core.events import CallAnswered, Fact, RunEnded, RunStarted, UndoPlanned
 from windlass.core.fold.calls import apply_call_waiting, raise_illegal_fact
+from windlass.core.fold.context import apply_undo_planned
 from windlass.core.fold.steps import current_run, settle_open_attempt
 from windlass.core.limits import RaisedLimits
 from windlass.core.mail import MailLane
 from windlass.core.setup import Setup
 from windlass.core.state import RunState, State
 
-ControlFact = RunPaused | RunContinued | RunReleased | LimitsRaised | CallWaiting | AnswerForwarded
+ControlFact = (
+    RunPaused
+    | RunContinued
+    | RunReleased
+    | LimitsRaised
+    | CallWaiting
+    | UndoPlanned
+    | AnswerForwarded
+)
 _MAIL_FACTS = (
     AnswerForwarded,
     CallAnswered,
@@ -99,6 +108,8 @@ def apply_control_fact(state: State, run: RunState, fact: ControlFact) -> State:
             return _apply_limits_raised(state, run, fact)
         case CallWaiting():
             return apply_call_waiting(state, fact)
+        case UndoPlanned():
+            return apply_undo_planned(state, run, fact)
         case AnswerForwarded():
             return state
 

@@ -35,7 +35,6 @@ from windlass.core.events import (
     SteeringGiven,
     SteeringTaken,
     StepProposed,
-    UndoPlanned,
 )
 from windlass.core.fold.calls import (
     abandoned_result,
@@ -55,7 +54,6 @@ from windlass.core.fold.context import (
     apply_lookups_planned,
     apply_steering_given,
     apply_steering_taken,
-    apply_undo_planned,
     rebuild_view,
 )
 from windlass.core.fold.control import (
@@ -181,8 +179,6 @@ def _apply_in_run(state: State, run: RunState, fact: InRunFact) -> State:  # noq
             return apply_steering_taken(state, run, fact)
         case LookupsPlanned():
             return apply_lookups_planned(state, run, fact)
-        case UndoPlanned():
-            return apply_undo_planned(state, run, fact)
         case KnowledgeRecalled():
             return apply_knowledge_recalled(state, run, fact)
         case RunEnded():
