@@ -10,14 +10,17 @@ from decimal import Decimal
 from typing import Literal
 
 from proof.simulate.plan import CallPlan, ReplyPlan, SessionPlan
+from proof.simulate.provider_limit import ProviderLimit
 from windlass.core.errors import SessionBusy
 from windlass.core.events import CallStarted, Fact, RunEnded, RunStarted, StepProposed
 from windlass.core.limits import Amount, Budget
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
 from windlass.core.messages import Purpose, Usage
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import Lease
+from windlass.ports import Lease, SharedRecord
 from windlass.testing.faults import PowerCut
+
+FOR_EVER_S = 1e6
 
 
 @dataclass(slots=True)
@@ -113,6 +116,8 @@ class OutsideWorld:
     """The messages to the session that the store has, by their number."""
     queued: dict[int, PostedLetter] = field(default_factory=dict[int, PostedLetter])
     """The prompts that were put into the queue of the session, by their number."""
+    provider_limit: ProviderLimit | None = None
+    """The rate limit of the provider, if it has one."""
     refused: int = 0
     """How often a second process was refused."""
     problems: list[str] = field(default_factory=list[str])
@@ -224,6 +229,27 @@ class SimJournal:
     async def list_mailed(self, limit: int = 100) -> Sequence[str]:
         self._power.check_on()
         return await self._store.list_mailed(limit)
+
+    # The quota of the provider is shared by records. Nobody waits for them in a process that died.
+
+    async def get_record(self, kind: str, name: str) -> SharedRecord | None:
+        await self._wait_for_records()
+        return await self._store.get_record(kind, name)
+
+    async def put_record(self, kind: str, name: str, data: bytes, version: int) -> SharedRecord:
+        await self._wait_for_records()
+        return await self._store.put_record(kind, name, data, version)
+
+    async def delete_record(self, kind: str, name: str, version: int | None = None) -> bool:
+        return await self._store.delete_record(kind, name, version)
+
+    async def list_records(
+        self, kind: str, after: str = "", limit: int = 100
+    ) -> Sequence[SharedRecord]:
+        return await self._store.list_records(kind, after, limit)
+
+    async def _wait_for_records(self) -> None:
+        await asyncio.sleep(self._wait_s if self._power.on else FOR_EVER_S)
 
 
 class _PoweredLease:

@@ -1,7 +1,7 @@
 """The plan of a simulated session: everything random is drawn here, before it starts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from random import Random
 from typing import Literal, TypeVar
@@ -118,6 +118,8 @@ class PlanExtras:
     """Tokens that are billed for a whole reply but not shown, as for reasoning."""
     masked: bool = False
     """The agent masks secrets as it does by default."""
+    requests_burst: int | None = None
+    """The provider limits requests: so many at once, and as many again within five seconds."""
 
 
 def draw_plan(seed: int) -> SessionPlan:
@@ -162,7 +164,10 @@ def _draw_session(
         steps_max=random.choice((1, 2, 3, 25, 25, 25)),
         usd_max=random.choice((None, None, *map(Decimal, ("0.002", "0.01", "0.02", "0.5")))),
         seconds_max=random.choice((None, None, None, 3.0, 30.0)),
-        more=_draw_extras(extra, budget, helped=helped),
+        more=replace(
+            _draw_extras(extra, budget, helped=helped),
+            requests_burst=_draw_burst(Random(f"{seed} limit of {session}")),
+        ),
         session=session,
         beside=beside,
         control=draw_control(Random(f"{seed} control of {session}")),
@@ -194,6 +199,10 @@ def _draw_extras(random: Random, budget: Decimal | None, *, helped: bool) -> Pla
         hidden_tokens=random.choice((0, 0, 0, 150, 290)),
         masked=_has_luck(random, 0.1),
     )
+
+
+def _draw_burst(random: Random) -> int | None:
+    return _draw_sometimes(random, 0.3, lambda luck: luck.choice((1, 2, 3, 10)))
 
 
 def _draw_replies(random: Random, extra: Random, *, helped: bool) -> tuple[ReplyPlan, ...]:

@@ -13,6 +13,7 @@ from proof.simulate.meddling import start_meddlers, steer_between
 from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal, make_prompt
 from proof.simulate.people import call_number, reply_to_question
 from proof.simulate.plan import SessionPlan
+from proof.simulate.provider_limit import ProviderLimit
 from proof.simulate.undoing import undo_session
 from windlass.agent.agent import Agent
 from windlass.agent.answering import answer
@@ -98,7 +99,11 @@ async def _play_session(
     plan: SessionPlan, clock: VirtualClock, store: MemoryJournal
 ) -> PlayedSession:
     played = PlayedSession(
-        plan, OutsideWorld(plan, store, plan.calls), store, [], State(plan.session)
+        plan,
+        OutsideWorld(plan, store, plan.calls, provider_limit=ProviderLimit.of_plan(plan)),
+        store,
+        [],
+        State(plan.session),
     )
     for number in range(1, plan.runs + 1):
         for _ in range(PROCESSES_MAX):

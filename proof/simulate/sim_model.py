@@ -48,6 +48,8 @@ class SimModel:
     def __init__(self, outside: OutsideWorld, power: ProcessPower) -> None:
         self.outside = outside
         self._power = power
+        limit = outside.provider_limit
+        self.quota_key = "" if limit is None else f"sim {outside.plan.session}"
 
     async def planned_reply(self, prompt: Prompt) -> ReplyPlan:
         """Return the planned reply to a prompt."""
@@ -74,6 +76,10 @@ class SimModel:
             # Kept for the rules: the runtime treats an error of a model as a failed attempt.
             outside.problems.append(f"X1: {error}")
             raise
+        limit = outside.provider_limit
+        if limit is not None:
+            yield StreamOpened(limit.admit())
+            self._power.check_on()
         outside.billed_requests.append(served)
         size = 1 + sum(map(message_tokens_max, prompt.messages)) // PROMPT_CHARS
         await asyncio.sleep(0.05)

@@ -143,20 +143,35 @@ async def test_a_higher_priority_is_begun_first() -> None:
         await agent.start("Go.", drive=False, priority="high")  # type: ignore[arg-type]
 
 
+@pytest.mark.contract("F1")
+async def test_a_priority_deep_in_the_queue_comes_next() -> None:
+    """F1: a worker that has no room gets to know what waits, the oldest first."""
+    journal = MemoryJournal()
+    gauge = Gauge()
+    agent = make_agent(journal, gauge)
+    for at in range(30):
+        await agent.start(f"Go {at}.", session=f"old {at}", drive=False)
+    handle = await agent.start("Go.", session="urgent", drive=False, priority=1)
+    async with working(make_agent(journal, gauge), runs=1, sweep_s=0.1):
+        await handle.result()
+        states = [fold(f"old {at}", await journal.read(f"old {at}")) for at in range(30)]
+    assert sum(bool(state.run and state.run.outcome) for state in states) <= 2
+
+
 @pytest.mark.contract("F3")
 async def test_a_run_that_was_begun_goes_before_a_backlog_of_new_ones() -> None:
     """F3: however many prompts wait, what a dead worker drove is taken over at the next look."""
     journal = MemoryJournal()
     gauge = Gauge()
     agent = make_agent(journal, gauge)
-    for at in range(20):
+    for at in range(12):
         await agent.start(f"Go {at}.", session=f"new {at}", drive=False)
     handle = await agent.start("Go.", session="old", drive=False, priority=9)
     async with working(make_agent(journal, gauge), runs=1):
         await wait_until(lambda: bool(gauge.now))
     async with working(make_agent(journal, gauge), runs=1):
         assert (await handle.result()).text == "Done."
-        states = [fold(f"new {at}", await journal.read(f"new {at}")) for at in range(20)]
+        states = [fold(f"new {at}", await journal.read(f"new {at}")) for at in range(12)]
     assert not any(state.run and state.run.outcome for state in states)
 
 

@@ -41,7 +41,18 @@ def _check_session(played: PlayedSession) -> None:
     check_mail(played)
     check_undoing(played)
     _check_helpers(played)
+    _check_rate_limit(played)
     _check_against_twin(played, state)
+
+
+def _check_rate_limit(played: PlayedSession) -> None:
+    """F1: each process may be refused once, before it has heard of the limit; a storm is more."""
+    limit = played.outside.provider_limit
+    if limit is not None:
+        processes = max(1, len(played.drives))
+        require(
+            limit.refused <= processes, f"F1: {limit.refused} refusals in {processes} processes"
+        )
 
 
 def _check_helpers(played: PlayedSession) -> None:

@@ -29,6 +29,8 @@ from windlass.ports import Clock, Journal, Mailbox, SessionLeases
 
 BACKLOG_SEEN = 1_000
 """How many sessions with messages are known at a time: of these, the most urgent come first."""
+DESCRIBED_MIN = 16
+"""How many sessions with messages a look gets to know at least."""
 CANDIDATES_MIN = 100
 """How many sessions a look asks for at least: some of them may be driven elsewhere by now."""
 REST_S = 1.0
@@ -233,13 +235,16 @@ class SessionWorker:
         worker that died. Then those with messages, by priority, the oldest first.
         """
         room = self._limits.runs - len(self._driving)
-        if room <= 0:
-            return
         limit = max(CANDIDATES_MIN, 2 * room)
         now = self._clock.now()
         self._rest_until = {name: at for name, at in self._rest_until.items() if at > now}
         seen = {*self._driving, *self._rest_until}
         journal = self._journal
+        if room <= 0:
+            if isinstance(journal, Mailbox):
+                # There is time to get to know what waits: the most urgent of it comes next.
+                await self._list_mailed(journal, seen, DESCRIBED_MIN)
+            return
         found = [await agent.sweeper.list_undriven(limit) for agent in self._agents.values()]
         undriven = sort_sessions(chain.from_iterable(found))
         for summary in undriven:
@@ -247,7 +252,9 @@ class SessionWorker:
                 seen.add(summary.session)
                 yield WorkItem(summary.session, summary.agent, summary.caller)
         if isinstance(journal, Mailbox):
-            for item in await self._list_mailed(journal, seen, limit):
+            # Describing takes some queries each, so a look describes little more than it can begin.
+            described = min(limit, max(DESCRIBED_MIN, 2 * room))
+            for item in await self._list_mailed(journal, seen, described):
                 # Described anew the next time: somebody may drive it by then.
                 self._backlog.pop(item.session, None)
                 yield item

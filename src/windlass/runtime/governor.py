@@ -287,7 +287,7 @@ async def wait_for_permit(
     """
     model = world.models[move.prompt.model]
     governor = world.governor
-    if governor is None or not isinstance(model, RateLimitedModel):
+    if governor is None or not isinstance(model, RateLimitedModel) or not model.quota_key:
         return None
     # What a reply may have at most says little about how long it becomes, so only the prompt
     # counts.
