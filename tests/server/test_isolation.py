@@ -37,6 +37,10 @@ def send(text: str) -> str:
     return f"sent {text}"
 
 
+UPLOADS: dict[str, str] = {}
+"""By owner: the id of an upload, which is not a secret either."""
+
+
 def list_routes() -> list[Route]:
     return list(Dispatcher(Service(Agent(ScriptedModel([]), name="helper"))).table.routes)
 
@@ -54,6 +58,9 @@ async def service_with_waiting_run(journal: MemoryJournal) -> AsyncGenerator[Run
         ann = await running.make_client("ann")
         started = await ann.post("/runs", {"prompt": MARK, "session": "plan"})
         assert started.status == 202
+        text = {"Content-Type": "text/plain"}
+        kept = await ann.ask("POST", f"/uploads?name={MARK}", MARK.encode(), text)
+        UPLOADS["ann"] = kept.data["id"]
         await asyncio.sleep(1)
         yield running
 
@@ -66,6 +73,8 @@ def fill_path(route: Route, session: str, other: str = "") -> str:
         if name == "response":
             # The id of a response is not a secret: whoever guesses one still gets nothing.
             value = make_id("resp", session, 1)
+        if name == "upload":
+            value = UPLOADS["ann"]
         path = path.replace(f"{{{name}}}", value)
     return path
 
@@ -162,6 +171,8 @@ async def test_nothing_of_another_caller_is_seen_or_changed(route: Route) -> Non
             assert MARK.encode() not in seen
         await asyncio.sleep(3)
         assert await journal.read("ann.plan") == before
+        ann = await running.make_client("ann")
+        assert (await ann.get(f"/uploads/{UPLOADS['ann']}")).data["name"] == MARK
 
 
 @pytest.mark.contract("A4")

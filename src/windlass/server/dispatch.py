@@ -93,6 +93,8 @@ class Dispatcher:
                 return self._add_headers(request, HttpReply(204, headers=PREFLIGHT_HEADERS))
             matched = self.table.find(request.method, request.path)
             route = matched.route
+            if route.takes_upload:
+                request.body_bytes_max = self.service.limits.upload_bytes
             shape = route.error_shape
             request.params = dict(matched.params)
             reply = await self._answer(route, request)

@@ -10,6 +10,12 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     body_bytes: int = 16 * 2**20
     """Of a request, with its images and files."""
+    upload_bytes: int = 32 * 2**20
+    """Of an upload."""
+    uploads_bytes: int = 512 * 2**20
+    """Of all uploads of one caller that have not expired."""
+    upload_kept_s: float = 86_400.0
+    """How long an upload can be named in prompts."""
     connections: int = 4_096
     """Open at a time; more are answered with 503."""
     streams_per_caller: int = 64

@@ -70,6 +70,9 @@ def _describe_route(
         operation["security"] = []
     else:
         operation["description"] = f"Needs the role {route.role}."
+    if route.takes_upload:
+        data = {"type": "string", "format": "binary", "minLength": 1}
+        operation["requestBody"] = {"required": True, "content": {"*/*": {"schema": data}}}
     if route.body is not None:
         operation["requestBody"] = {
             "required": True,

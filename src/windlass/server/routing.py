@@ -47,6 +47,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     content_types: tuple[str, ...] = ("application/json",)
     errors: tuple[str, ...] = ()
     """Codes of errors that are particular to this route."""
+    takes_upload: bool = False
+    """The body is a file: bytes of any type, as many as the service takes of an upload."""
     stored_replies: bool = False
     """An `Idempotency-Key` makes the service keep the reply, and give it again for the same key."""
     is_keyed: bool = False

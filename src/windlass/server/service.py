@@ -36,13 +36,11 @@ from windlass.ports import (
     AsyncClosableJournal,
     ClosableJournal,
     Journal,
-    SessionCatalog,
     SessionLeases,
 )
 from windlass.server.access import Caller, full_session_name, owner_prefix
 from windlass.server.background import BackgroundWork
 from windlass.server.duties import OutsideSettings, begin_duties
-from windlass.server.errors import ApiError
 from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
 from windlass.server.limits import ServiceLimits
@@ -52,10 +50,15 @@ from windlass.server.quotas.costs import CostBook
 from windlass.server.run_controls import RunControls
 from windlass.server.served_agents import choose_journal, find_agent, name_agents, share_journal
 from windlass.server.session_cache import KnownSession, SessionCache
-from windlass.server.session_directory import SessionDirectory, check_session_name
+from windlass.server.session_directory import (
+    SessionDirectory,
+    check_session_name,
+    require_catalog,
+)
 from windlass.server.start_request import SERVICE_KEY, RunEngine, StartRequest, is_served_run
 from windlass.server.stored_replies import StoredReplies
 from windlass.server.tokens import TokenStore
+from windlass.server.uploads import UploadStore
 from windlass.server.webhooks.sender import HookSender
 
 OLD_REPLIES_S = 3_600.0
@@ -124,6 +127,11 @@ class Service(RunControls):
         return StoredReplies(self.journal)
 
     @cached_property
+    def uploads(self) -> UploadStore:
+        """Images and files that prompts may name."""
+        return UploadStore(self.journal, self.limits)
+
+    @cached_property
     def hook_sender(self) -> HookSender:
         """What sends the messages of webhooks. Raises ConfigError if a host cannot be used."""
         return self.outside.make_sender()
@@ -142,6 +150,7 @@ class Service(RunControls):
         if self._drives:
             self.background.start("worker", self._make_worker().run)
         self.background.repeat("old replies", self.stored_replies.remove_old, OLD_REPLIES_S)
+        self.background.repeat("old uploads", self.uploads.remove_old, OLD_REPLIES_S)
         begin_duties(self, self.hook_sender)
         self.is_ready = True
         return self
@@ -180,6 +189,7 @@ class Service(RunControls):
             # An admin who goes on with another owner's session works on that owner's behalf.
             owner = await self._directory.check_access(caller, known)
         agent = self._choose_agent(request.agent, known)
+        prompt = await self.uploads.resolve(caller, request.prompt)
         is_steering = request.on_busy == "steer" and known is not None and known.is_open
         budgets: Sequence[Budget] = ()
         if not is_steering:
@@ -199,7 +209,7 @@ class Service(RunControls):
             options["messages"] = request.earlier
         if request.limits is not None:
             options["limits"] = request.limits
-        handle = await agent.start(request.prompt, session=session, **options)
+        handle = await agent.start(prompt, session=session, **options)
         self.metrics.note_start(agent.parts.world.agent)
         self._tell_engine(handle.session, agent.parts.world.agent, owner)
         self.feed.nudge()
@@ -291,7 +301,7 @@ class Service(RunControls):
     ) -> SessionPage:
         """Return a page of the caller's sessions; those of all owners for an admin."""
         query = query or SessionQuery()
-        return await self._catalog.sessions(
+        return await require_catalog(self.journal).sessions(
             query.text or None,
             state=query.states or None,
             agent=query.agent,
@@ -387,14 +397,3 @@ class Service(RunControls):
     def _context_of(self, agent: Agent[Any]) -> Mapping[str, Any]:
         names = (name for name, each in self.agents.items() if each is agent)
         return self._contexts.get(next(names, ""), {})
-
-    @property
-    def _catalog(self) -> SessionCatalog:
-        if isinstance(self.journal, SessionCatalog):
-            return self.journal
-        raise ApiError(
-            501,
-            "not_listed",
-            f"{type(self.journal).__name__} does not list its sessions.",
-            "Use a journal that does, such as SQLite or Postgres.",
-        )

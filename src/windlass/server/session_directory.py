@@ -6,6 +6,7 @@ that nobody has. The session of a sub-agent belongs to the owner of the run that
 
 from collections.abc import Iterable
 
+from windlass.ports import Journal, SessionCatalog
 from windlass.server.access import Caller, full_session_name
 from windlass.server.errors import ApiError
 from windlass.server.session_cache import KnownSession, SessionCache
@@ -77,4 +78,16 @@ def no_such_session(session: str) -> ApiError:
         "session_not_found",
         f"There is no session {session!r} of yours.",
         "GET /runs lists your sessions.",
+    )
+
+
+def require_catalog(journal: Journal) -> SessionCatalog:
+    """Return the journal as one that lists its sessions. Raises ApiError 501 if it does not."""
+    if isinstance(journal, SessionCatalog):
+        return journal
+    raise ApiError(
+        501,
+        "not_listed",
+        f"{type(journal).__name__} does not list its sessions.",
+        "Use a journal that does, such as SQLite or Postgres.",
     )

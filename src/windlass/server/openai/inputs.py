@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 from windlass.agent.chat_json import MessageFault, read_chat_message
 from windlass.core.messages import ContentPart, TextPart, UserMessage
 from windlass.server.openai.errors import OpenAIError
+from windlass.server.uploads import SCHEME
 
 JsonObject = Mapping[str, Any]
 
@@ -216,6 +217,11 @@ def _read_item_part(given: object, at: int) -> JsonObject:
         case "input_file" if part.get("file_data"):
             file = {"filename": part.get("filename"), "file_data": part.get("file_data")}
             return {"type": "file", "file": file}
+        case "input_image" if part.get("file_id"):
+            return {"type": "image_url", "image_url": f"{SCHEME}{part.get('file_id')}"}
+        case "input_file" if part.get("file_id"):
+            source = {"type": "url", "url": f"{SCHEME}{part.get('file_id')}"}
+            return {"type": "document", "title": part.get("filename") or "file", "source": source}
         case "input_file" if part.get("file_url"):
             source = {"type": "url", "url": part.get("file_url")}
             return {"type": "document", "title": part.get("filename"), "source": source}
@@ -224,6 +230,6 @@ def _read_item_part(given: object, at: int) -> JsonObject:
                 400,
                 "unsupported_content",
                 f"input[{at}] has content of the type {str(kind)[:100]!r} that cannot be read.",
-                "Send text, and images or files by their data or a URL; ids of files do not help.",
+                "Send text, and images or files by their data, a URL or the id of an upload.",
                 param=f"input[{at}].content",
             )
