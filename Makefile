@@ -23,7 +23,7 @@ LOCAL := $(VENV)/.ready-for-local
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types fast docs-code format bench bench-peers bench-faults \
-	docs cli-reference simulate modelcheck crash fleet soak scale mutants live prices \
+	docs cli-reference simulate modelcheck crash fleet soak scale mutants replicas live prices \
 	browser page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local test-local lock clean
 
 help: ## list the targets
@@ -100,6 +100,9 @@ scale: $(DEV) ## 10,000 sessions in one process, 100,000 in one file: what stays
 
 mutants: $(DEV) ## plant each known bug in turn and show that the tests notice
 	$(BIN)/python proof/mutants/run.py
+
+replicas: $(DEV) ## the socket tests of the service against two replicas on Postgres behind a proxy
+	WINDLASS_TEST_REPLICAS=1 $(PYTEST) --dist worksteal -q -m "slow and not one_process" tests/server
 
 live: $(DEV) ## talk to real providers: those whose key is set
 	$(PYTEST) -m live --live tests/live

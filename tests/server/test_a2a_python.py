@@ -127,6 +127,7 @@ async def test_tools_of_the_agent(*, streaming: bool) -> None:
         assert (seen.state, seen.text) == ("TASK_STATE_COMPLETED", "The sum is 5.")
 
 
+@pytest.mark.replicated
 @both_modes
 @pytest.mark.parametrize("approved", [True, False], ids=["given", "denied"])
 async def test_an_approval(*, streaming: bool, approved: bool) -> None:
@@ -156,6 +157,7 @@ async def test_an_approval_that_is_given_elsewhere_while_the_client_subscribes()
         assert peer.helper.sent == ["Ann"]
 
 
+@pytest.mark.replicated
 @both_modes
 async def test_a_cancel(*, streaming: bool) -> None:
     async with connect(streaming=streaming) as peer:
@@ -168,6 +170,7 @@ async def test_a_cancel(*, streaming: bool) -> None:
             await peer.client.cancel_task(CancelTaskRequest(id=name))
 
 
+@pytest.mark.replicated
 @pytest.mark.contract("A2")
 async def test_a_client_that_comes_back_in_the_middle() -> None:
     async with connect(streaming=True) as peer:

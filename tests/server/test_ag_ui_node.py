@@ -39,6 +39,7 @@ async def test_text() -> None:
     assert seen["last"]["metadata"]["windlass"]["costUsd"]
 
 
+@pytest.mark.replicated
 async def test_turns_of_one_thread() -> None:
     seen = await play("turns")
     assert seen["result"] == "Hello. / Add."
@@ -65,6 +66,7 @@ async def test_tools_of_the_agent() -> None:
     assert texts(seen["messages"])[2:] == [("tool", "5"), ("assistant", "The sum is 5.")]
 
 
+@pytest.mark.replicated
 async def test_an_approval_that_is_given() -> None:
     seen = await play("approve")
     (interrupt,) = seen["interrupts"]
@@ -94,6 +96,7 @@ async def test_a_cancel_from_elsewhere() -> None:
     assert texts(seen["messages"]) == [("user", "Wait."), ("assistant", "Working")]
 
 
+@pytest.mark.replicated
 @pytest.mark.contract("A2")
 async def test_a_client_that_comes_back_in_the_middle() -> None:
     seen = await play("reconnect")

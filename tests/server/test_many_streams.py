@@ -13,7 +13,12 @@ from windlass import Agent, ModelInfo
 from windlass.server.limits import ServiceLimits
 from windlass.testing import ScriptedModel, pause, say
 
-pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.realtime,
+    pytest.mark.timeout(120),
+    pytest.mark.one_process,
+]
 STREAMS = 2_000
 PLENTY = ServiceLimits(
     connections=10_000, streams_per_caller=10_000, requests_per_s=1e6, requests_at_once=100_000

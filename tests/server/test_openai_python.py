@@ -140,6 +140,7 @@ async def test_images() -> None:
         assert response.output_text == "I see 1 image."
 
 
+@pytest.mark.replicated
 async def test_responses() -> None:
     async with connect() as at:
         response = await at.client.responses.create(model=MODEL, input="Add them.")
@@ -179,6 +180,7 @@ async def test_the_streaming_helper_survives_a_broken_attempt() -> None:
         assert final.output_text == "All is well."
 
 
+@pytest.mark.replicated
 async def test_a_background_response_goes_on_after_its_client_has_left() -> None:
     """The client comes back in mid-stream, and has every character once."""
     async with connect() as at:
@@ -203,6 +205,7 @@ async def test_a_background_response_goes_on_after_its_client_has_left() -> None
         assert len({each.sequence_number for each in seen}) == len(seen)
 
 
+@pytest.mark.replicated
 async def test_a_background_response_is_cancelled() -> None:
     async with connect() as at:
         created = await at.client.responses.create(model=MODEL, input="Wait.", background=True)
@@ -212,6 +215,7 @@ async def test_a_background_response_is_cancelled() -> None:
         assert (await at.poll(created.id)).status == "cancelled"
 
 
+@pytest.mark.replicated
 @pytest.mark.parametrize("is_allowed", [True, False])
 async def test_a_question_is_answered_elsewhere(*, is_allowed: bool) -> None:
     verdict = {"verdict": "allow"} if is_allowed else {"verdict": "deny", "reason": "not now"}

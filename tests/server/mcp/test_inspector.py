@@ -94,8 +94,9 @@ async def test_the_inspector_lists_and_calls_agents(tmp_path: Path, era: str) ->
             assert (found["outcome"], found["text"]) == ("completed", "Hello.")
             _, said = await inspect(tmp_path, *calls, "clerk", "--tool-arg", "prompt=Write.")
             assert "send" in said, said
+            sessions: Any = running.service.journal
             session = next(
-                one.session for one in await journal.sessions() if one.state == "waiting"
+                one.session for one in await sessions.sessions() if one.state == "waiting"
             )
             arguments = ("--tool-arg", f"session={session}")
             _, said = await inspect(tmp_path, *calls, "clerk", *arguments)

@@ -102,6 +102,7 @@ async def wait_until(holds: Callable[[], Awaitable[bool]]) -> None:
 LETTER = call("send", {"to": "bob"})
 
 
+@pytest.mark.replicated
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_agent_is_a_tool(tmp_path: Path, mode: str) -> None:
     async with serve(tmp_path, "Hello.", "Again.") as running, connect(running, mode) as client:
@@ -174,6 +175,7 @@ async def test_one_who_may_not_answer_is_not_asked(tmp_path: Path) -> None:
     assert SENT == []
 
 
+@pytest.mark.replicated
 async def test_an_answer_from_elsewhere_counts_and_the_form_is_taken_back(tmp_path: Path) -> None:
     shown = asyncio.Event()
 
@@ -207,10 +209,11 @@ async def test_a_run_survives_its_client(tmp_path: Path) -> None:
         await release.wait()
         return "done"
 
-    with SqliteJournal(tmp_path / "s.db") as journal:
+    with SqliteJournal(tmp_path / "s.db") as own:
         script = ScriptedModel([call("wait_long", {}), "Finished."])
-        agent = Agent(script, name="clerk", tools=[wait_long], journal=journal)
+        agent = Agent(script, name="clerk", tools=[wait_long], journal=own)
         async with listen_for_mcp(agent) as running:
+            journal: Any = running.service.journal
             async with connect(running) as client:
                 calling = asyncio.create_task(client.call_tool("clerk", {"prompt": "Go."}))
 
@@ -226,6 +229,7 @@ async def test_a_run_survives_its_client(tmp_path: Path) -> None:
     assert result.structured_content["text"] == "Finished."
 
 
+@pytest.mark.replicated
 async def test_a_cancelled_request_cancels_the_run(tmp_path: Path) -> None:
     async with serve(tmp_path, [stall()]) as running, connect(running, "legacy") as client:
         journal = running.service.journal
