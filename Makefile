@@ -24,7 +24,7 @@ LOCAL := $(VENV)/.ready-for-local
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types fast docs-code format bench bench-peers bench-faults \
 	docs cli-reference simulate modelcheck crash fleet soak scale mutants replicas live prices \
-	browser page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local test-local lock clean
+	browser page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local bench-tokens test-local lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -63,6 +63,9 @@ bench: $(DEV) ## the cost of a delta, a step and a session, as ratios
 bench-peers: $(DEV) ## the same work by Windlass and six other runtimes: make bench-peers BENCH=--quick
 	@$(BIN)/python bench/peers/roster.py
 	$(BIN)/python bench/peers/run.py $(BENCH)
+
+bench-tokens: $(DEV) ## the error of token estimates, against real tokenizers
+	$(BIN)/python bench/tokens/run.py $(BENCH)
 
 bench-faults: $(DEV) ## the same faults of the wire, and a kill, for all of them
 	@$(BIN)/python bench/peers/roster.py

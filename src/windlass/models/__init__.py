@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from windlass.models.qwen.settings import model_from_qwen
     from windlass.models.reply_cache import CachedModel
     from windlass.models.resolve import resolve_model
+    from windlass.models.token_counts import TokenCount, count_tokens, estimate_text_tokens
     from windlass.models.vendors import VendorConfig, load_vendors
 
 __all__ = [
@@ -34,10 +35,13 @@ __all__ = [
     "QwenConversation",
     "ReplyReader",
     "RequestTarget",
+    "TokenCount",
     "ToolProtocol",
     "VendorConfig",
     "WireRequest",
+    "count_tokens",
     "describe_price_source",
+    "estimate_text_tokens",
     "find_listing",
     "from_qwen_messages",
     "load_vendors",
@@ -58,10 +62,13 @@ LAZY_MODULES: LazyModules = {
     "QwenConversation": "windlass.models.qwen.conversations",
     "ReplyReader": "windlass.models.dialect",
     "RequestTarget": "windlass.models.http.errors",
+    "TokenCount": "windlass.models.token_counts",
     "ToolProtocol": "windlass.models.options",
     "VendorConfig": "windlass.models.vendors",
     "WireRequest": "windlass.models.dialect",
+    "count_tokens": "windlass.models.token_counts",
     "describe_price_source": "windlass.models.prices",
+    "estimate_text_tokens": "windlass.models.token_counts",
     "find_listing": "windlass.models.prices",
     "from_qwen_messages": "windlass.models.qwen.conversations",
     "load_vendors": "windlass.models.vendors",

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from windlass.core.errors import ModelError
+from windlass.core.faults import FaultKind
 from windlass.models.http.errors import mask_keys
 from windlass.models.http.post import loop_session, wire_url
 
@@ -21,6 +22,8 @@ ANSWER_BYTES_MAX = 262_144
 
 _STATUS_OK = range(200, 300)
 _SERVER_ERRORS = range(500, 600)
+# An OAuth server refuses wrong credentials with 400 as well.
+_REFUSALS: dict[int, FaultKind] = {404: "bad_request", 405: "bad_request", 429: "rate_limit"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,7 @@ def _refusal_error(request: JsonRequest, status: int, body: bytes) -> ModelError
         message = f"{message}. {request.fix}"
     if status in _SERVER_ERRORS:
         return ModelError("server", message)
-    return ModelError("rate_limit" if status == 429 else "auth", message)  # noqa: PLR2004
+    return ModelError(_REFUSALS.get(status, "auth"), message)
 
 
 def _decode_object(request: JsonRequest, body: bytes) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.models.cloud.signing import RequestSigner
-from windlass.models.dialect import Dialect, FinishingReader
+from windlass.models.dialect import Dialect, FinishingReader, WireRequest
 from windlass.models.http.errors import RequestTarget, mask_keys
 from windlass.models.http.post import ReplyProgress, post_sse
 from windlass.models.http.sse import SseEvent
@@ -92,6 +92,37 @@ class HttpModel:
     def quota_key(self) -> str:
         """Names the quota of its requests: providers count by key and by model."""
         return self._quota_key
+
+    @property
+    def dialect(self) -> Dialect:
+        """The wire protocol that it speaks."""
+        return self._dialect
+
+    @property
+    def vendor(self) -> str:
+        """The provider's name."""
+        return self._endpoint.target.vendor
+
+    @property
+    def url(self) -> str:
+        """The base URL."""
+        return self._endpoint.target.url
+
+    @property
+    def proxy(self) -> str | None:
+        """The proxy that its requests go through."""
+        return self._endpoint.proxy
+
+    def encode_request(self, prompt: Prompt) -> WireRequest:
+        """Encode one request, as `stream` would send it."""
+        return self._dialect.encode_request(prompt, self._endpoint.target.model, self._options)
+
+    async def sign_headers(self, url: str, body: bytes) -> Mapping[str, str]:
+        """Return the headers that a request of this model needs, with its credentials."""
+        headers = self._endpoint.request_headers
+        if self._endpoint.signer is None:
+            return headers
+        return {**headers, **await self._endpoint.signer.sign_request(url, body)}
 
     @property
     def options(self) -> ModelOptions:
