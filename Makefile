@@ -22,7 +22,7 @@ DEV := $(VENV)/.ready-to-develop
 LOCAL := $(VENV)/.ready-for-local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types fast docs-code format bench bench-peers bench-faults \
+.PHONY: help setup demo test check lint types fast docs-code format bench bench-peers bench-fleet bench-faults \
 	docs cli-reference simulate modelcheck crash fleet soak scale mutants replicas live prices \
 	browser page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local bench-tokens test-local lock clean
 
@@ -66,6 +66,9 @@ bench-peers: $(DEV) ## the same work by Windlass and six other runtimes: make be
 
 bench-tokens: $(DEV) ## the error of token estimates, against real tokenizers
 	$(BIN)/python bench/tokens/run.py $(BENCH)
+
+bench-fleet: $(DEV) ## how workers scale, what a run costs them, and how fast they take over
+	$(BIN)/python bench/fleet/run.py
 
 bench-faults: $(DEV) ## the same faults of the wire, and a kill, for all of them
 	@$(BIN)/python bench/peers/roster.py

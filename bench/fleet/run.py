@@ -7,12 +7,12 @@ Nothing is asserted.
 
 import argparse
 import asyncio
-import random
 import shutil
 import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,26 +88,28 @@ async def _measure_rate(stage: FleetStage, runs_per_worker: int) -> tuple[float,
 
 async def measure_take_over(*, engine: bool, kills: int) -> None:
     """Print how long after the death of a worker another one has its runs."""
-    rolls = random.Random(1)
     waits: list[float] = []
     with temporary_folder() as folder:
         opened = open_stage(folder, latency_s=0.2, runs_at_once=64, engine=engine)
         async with opened as stage:
             await stage.start_workers(3)
-            sessions = [f"long {number}" for number in range(CROWD)]
-            await stage.post_runs(sessions, calls=2_000)
-            await asyncio.sleep(5)
-            for _ in range(kills):
-                slot = rolls.choice(stage.slots)
+            for nth in range(kills):
+                sessions = [f"run {number} before kill {nth}" for number in range(CROWD)]
+                await stage.post_runs(sessions, calls=12)
+                await asyncio.sleep(2)
+                # Whoever looked first has most of the runs.
+                drivers = Counter(stage.find_driver(session) for session in sessions)
+                busiest = drivers.most_common(1)[0][0]
+                slot = next(slot for slot in stage.slots if slot.name == busiest)
                 slot.kill()
                 killed_at = time.time()
-                await asyncio.sleep(3)
-                slot.start()
-                await asyncio.sleep(4)
+                await stage.wait_for_ends(sessions)
                 for session in sessions:
                     facts = await stage.journal.read(session)
                     resumed = [fact.at for fact in facts if isinstance(fact, RunResumed)]
                     waits += [at - killed_at for at in resumed if at > killed_at]
+                slot.start()
+                await asyncio.sleep(4)
     name = "Temporal and Postgres" if engine else "Postgres alone"
     print(f"\n{name}: {len(waits)} runs taken over in {kills} kills of one of 3 workers:")
     print(f"p50 {statistics.median(waits):.2f} s, p99 {_quantile(waits, 0.99):.2f} s", flush=True)

@@ -25,6 +25,7 @@ class FleetStage:
     """A database, maybe an engine, a provider, and the workers of one measure."""
 
     place: FleetPlace
+    provider: FleetProvider
     journal: PostgresJournal
     slots: list[WorkerSlot]
 
@@ -41,6 +42,11 @@ class FleetStage:
         names = [f"warm {number}" for number in range(4 * count)]
         await self.post_runs(names)
         await self.wait_for_ends(names)
+
+    def find_driver(self, session: str) -> str:
+        """Return the worker that asked the provider last for a session."""
+        asked = self.provider.requests_of(session)
+        return asked[-1].worker if asked else ""
 
     async def post_runs(self, sessions: Iterable[str], calls: int = 5) -> None:
         """Leave a run in the queue of each session, for any worker to begin."""
@@ -81,7 +87,7 @@ async def open_stage(
         place = FleetPlace(folder, server.url, database, temporal, None, runs_at_once, sweep_s)
         async with PostgresJournal(database.uri) as journal:
             await journal.sessions(limit=1)
-            stage = FleetStage(place, journal, [])
+            stage = FleetStage(place, provider, journal, [])
             try:
                 yield stage
             finally:

@@ -131,6 +131,7 @@ if TYPE_CHECKING:
     from windlass.core.verdicts import Allow, AllowAlways, Ask, Deny, Modify
     from windlass.models.options import ModelOptions
     from windlass.ports import Timeouts
+    from windlass.runtime.governor import ProviderGovernor
     from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, tool
     from windlass.tools.run_context import RunContext
     from windlass.tools.toolbox import Toolbox
@@ -203,6 +204,7 @@ __all__ = [
     "Price",
     "Projection",
     "PromptEntry",
+    "ProviderGovernor",
     "Question",
     "RaisedLimits",
     "Reference",
@@ -339,6 +341,7 @@ LAZY_MODULES: LazyModules = {
     "Price": "windlass.core.setup",
     "Projection": "windlass.core.projection.view",
     "PromptEntry": "windlass.core.projection.entries",
+    "ProviderGovernor": "windlass.runtime.governor",
     "Question": "windlass.core.result",
     "RaisedLimits": "windlass.core.limits",
     "Reference": "windlass.core.context",
