@@ -110,8 +110,7 @@ async def test_no_activity_is_held_while_a_run_waits_for_a_person(
     bench = Bench()
     bench.may_go_on.set()
     agent = make_agent(bench, effect="write", gate=ask())
-    if not is_told:
-        monkeypatch.setattr(session_workflow, "LOOK_MIN_S", 1.0)
+    monkeypatch.setattr(session_workflow, "LOOK_MIN_S", 600.0 if is_told else 1.0)
     # No sweep: the workflow alone must find the answer.
     async with open_fleet(tmp_path) as fleet, fleet.working(agent, sweep_s=1000.0):
         handle = await fleet.start(agent)

@@ -25,7 +25,7 @@ from worker_app import CALLS, agents
 __all__ = ["run_servers"]
 pytestmark = [pytest.mark.realtime, pytest.mark.slow, pytest.mark.timeout(180)]
 SUPPORT = Path(__file__).parent.parent / "support"
-RUNS = 12
+RUNS = 8
 
 
 @pytest.fixture

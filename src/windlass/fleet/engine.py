@@ -6,6 +6,7 @@ cannot be reached delays a run, and loses none: the workers' own look finds what
 
 import asyncio
 import time
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -19,13 +20,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import Priority, SearchAttributePair, TypedSearchAttributes
-from temporalio.runtime import (
-    LogForwardingConfig,
-    LoggingConfig,
-    Runtime,
-    TelemetryConfig,
-    TelemetryFilter,
-)
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from windlass.core.errors import ForOperator
@@ -188,13 +183,13 @@ async def connect_engine(address: EngineAddress | str) -> TemporalEngine:
             client_cert=address.read_file("cert"),
             client_private_key=address.read_file("key"),
         )
+    _quiet_sdk()
     try:
         client = await Client.connect(
             address.host,
             namespace=address.namespace,
             tls=tls,
             api_key=address.read_api_key(),
-            runtime=_quiet_runtime(),
         )
         has_attributes = await _register_attributes(client, address.namespace)
     except (RPCError, RuntimeError) as error:
@@ -203,14 +198,16 @@ async def connect_engine(address: EngineAddress | str) -> TemporalEngine:
 
 
 @cache
-def _quiet_runtime() -> Runtime:
-    """Return the SDK's threads for this process, which report errors to our log alone.
+def _quiet_sdk() -> None:
+    """Let the SDK report only errors, unless the program has chosen otherwise.
 
-    By itself, the SDK writes each try to reach a server that is away to standard error.
+    By itself, it writes each try to reach a server that is away to standard error. What is set is
+    the default: the threads of another runtime can keep a program from exiting.
     """
-    forwarding = LogForwardingConfig(logger=get_logger("windlass.fleet.temporal"))
-    logs = LoggingConfig(TelemetryFilter(core_level="ERROR", other_level="ERROR"), forwarding)
-    return Runtime(telemetry=TelemetryConfig(logging=logs))
+    errors = TelemetryFilter(core_level="ERROR", other_level="ERROR")
+    telemetry = TelemetryConfig(logging=LoggingConfig(errors))
+    with suppress(RuntimeError):
+        Runtime.set_default(Runtime(telemetry=telemetry))
 
 
 def _rank_session(caller: str, priority: int) -> Priority:

@@ -23,6 +23,7 @@ from windlass.logs import get_logger
 STICKY_S = 2.0
 """How long a workflow waits for the worker that knows it, which may be dead."""
 CONNECT_WAIT_S = 5.0
+AWAY_S = 5.0
 SEEN_S = 30.0
 """How long to remember that a session had messages at an earlier look."""
 _log = get_logger(__name__)
@@ -47,6 +48,7 @@ class TemporalWorker:
         self._limits = limits or WorkLimits()
         self._rules = rules or TakingRules()
         self._engine: TemporalEngine | None = None
+        self._away_until = 0.0
         self._seen_at: dict[str, float] = {}
         self._sessions = SessionWorker(
             self._agents.values(), self._limits, self._rules.accepts, placer=self
@@ -114,7 +116,7 @@ class TemporalWorker:
 
     async def place(self, item: WorkItem) -> bool:
         """See to it that the engine has a session with messages driven; False if it cannot."""
-        engine = self._engine
+        engine = self._find_engine()
         if engine is None:
             return False
         now = asyncio.get_running_loop().time()
@@ -127,14 +129,26 @@ class TemporalWorker:
             if not await engine.is_seen_to(item.session):
                 await engine.wake(item.session, item.agent, item.caller, priority=item.priority)
         except EngineUnreachable as error:
-            _log.warning("%s", error)
+            self._leave_engine(error)
             return False
         return True
 
     async def note_visit(self, item: WorkItem) -> None:
         """Have the workflow of a session look at what was done without it."""
-        if self._engine is not None:
+        engine = self._find_engine()
+        if engine is not None:
             try:
-                await self._engine.nudge(item.session)
+                await engine.nudge(item.session)
             except EngineUnreachable as error:
-                _log.warning("%s", error)
+                self._leave_engine(error)
+
+    def _find_engine(self) -> TemporalEngine | None:
+        """Return the engine; None while it is away."""
+        is_away = asyncio.get_running_loop().time() < self._away_until
+        return None if is_away else self._engine
+
+    def _leave_engine(self, error: EngineUnreachable) -> None:
+        """Do without the engine for a while: each look would wait for its answer in vain."""
+        if self._find_engine() is not None:
+            self._away_until = asyncio.get_running_loop().time() + AWAY_S
+            _log.warning("working without the engine: %s", error)
