@@ -31,6 +31,22 @@ PRINTS = {
     "skills_and_knowledge": ["Painted.", "Two coats."],
     "cloud_models": ["Two tonnes. (1 signed request)"],
     "undo": ["['Vesta'] storm", "completed: [] calm"],
+    "triage": [
+        "asked about {'ticket': 7, 'text': 'We are on it.'}",
+        "asked about {'ticket': 8, 'text': 'We are on it.'}",
+        "Triage(urgent=[7], answered=[8])",
+    ],
+    "coding_agent": [
+        *["value"] * 3,
+        "lift() returned a tonne too little. It is mended, and the check passes.",
+    ],
+    "research": ["It is older. Its source was read: True"],
+    "support_refunds": [
+        "the process died while it paid",
+        "42.50 USD are on their way to you. [42.5]",
+    ],
+    "nightly_report": ["42 orders."],
+    "crawlers": ["Counter({'completed': 20}) 1"],
     "resume_after_crash": ["Bolt 1 is in; look after bolt 2.", "['1', '2']"],
 }
 

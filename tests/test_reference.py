@@ -116,7 +116,7 @@ def test_a_field_comes_with_its_words() -> None:
 def test_each_setting_has_its_default_and_its_sources() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` (\|.*)$", PAGES["reference/settings.md"], re.MULTILINE))
     assert list(rows) == list(SETTING_KEYS)
-    assert rows["max_steps"].startswith("| `25` | `WINDLASS_MAX_STEPS` | `--max-steps` | ")
+    assert rows["max_steps"].startswith("| `25` | `WINDLASS_MAX_STEPS`<br>`--max-steps` | ")
 
 
 def test_each_route_has_its_place() -> None:

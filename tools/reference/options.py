@@ -21,22 +21,21 @@ strictest value counts, so a project can only make it stricter; and a project's 
 effect before you [trust its folder](../trust.md).
 """
 NONE = "none"
-"""In the cell of a setting that has no default or no flag."""
+"""In the cell of a setting that has no default."""
 
 
 def build_settings() -> str:
     """Return the page."""
     defaults = {field.name: field.default for field in msgspec.structs.fields(Settings)}
     flags = _command_flags()
-    rows = ["| setting | default | variable | flag | |", "|---|---|---|---|---|"]
+    rows = ["| setting | default | variable, flag | |", "|---|---|---|---|"]
     for name, key in SETTING_KEYS.items():
         words = table_cell(key.description[:1].upper() + key.description[1:])
         flag = f"--{name.replace('_', '-')}"
         cells = [
             f"`{name}`",
             _setting_default(defaults[name]),
-            f"`WINDLASS_{name.upper()}`",
-            f"`{flag}`" if flag in flags else NONE,
+            f"`WINDLASS_{name.upper()}`" + (f"<br>`{flag}`" if flag in flags else ""),
             f"{words}.{_setting_rules(key)}",
         ]
         rows.append(f"| {' | '.join(cells)} |")
