@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         knowledge_tools,
         project_instructions,
         recaller,
+        remember_run,
         skill_tool,
     )
     from windlass.agent.options import AgentOptions, Briefing
@@ -267,6 +268,7 @@ __all__ = [
     "project_instructions",
     "raise_limits",
     "recaller",
+    "remember_run",
     "replay",
     "resume",
     "run_with_handover",
@@ -405,6 +407,7 @@ LAZY_MODULES: LazyModules = {
     "project_instructions": "windlass.agent.knowledge_tools",
     "raise_limits": "windlass.agent.control",
     "recaller": "windlass.agent.knowledge_tools",
+    "remember_run": "windlass.agent.knowledge_tools",
     "replay": "windlass.core.audit.replay",
     "resume": "windlass.agent.control",
     "run_with_handover": "windlass.agent.handover",

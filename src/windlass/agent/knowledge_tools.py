@@ -7,10 +7,14 @@ so that prompt caches work.
 
 import os
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Protocol, Unpack
 
+from windlass.agent.handles import RunHandle
+from windlass.agent.options import PromptInput, RunOptions
 from windlass.core.events import KnowledgeRecalled
+from windlass.core.limits import Limits
 from windlass.core.messages import Label
+from windlass.core.result import RunResult
 from windlass.knowledge.instructions import read_instructions
 from windlass.knowledge.memory import (
     ABILITIES,
@@ -29,6 +33,15 @@ from windlass.knowledge.store import TAINTS, Taint
 from windlass.tools.function import Tool, tool
 from windlass.tools.run_context import RunContext
 
+REMEMBER_LIMITS = Limits(steps=3)
+"""What summing up a run may take: calls, their results, and a last word."""
+REMEMBER_PROMPT = (
+    "The task is done. Use the tool `remember` for what will still be true and useful in later "
+    "conversations: decisions, preferences, facts that were hard to find. One note for each, in a "
+    "sentence that can be understood without this conversation. Keep no secrets, nothing that "
+    "belongs to this task only, and nothing that you have recalled. If there is nothing, remember "
+    "nothing. Answer with one word."
+)
 NO_SESSION = "(none)"
 """The name of an empty session scope: what is recalled for a prompt belongs to no session."""
 
@@ -122,3 +135,28 @@ def project_instructions(
     if skills is not None:
         sections.append(skills.catalogue)
     return "\n\n".join(section for section in sections if section)
+
+
+class RememberingAgent(Protocol):
+    """An agent that has the tool `remember`."""
+
+    async def start(
+        self, prompt: PromptInput, *, session: str | None = None, **options: Unpack[RunOptions]
+    ) -> RunHandle[Any]: ...
+
+
+async def remember_run(
+    agent: RememberingAgent, result: RunResult[Any], *, limits: Limits = REMEMBER_LIMITS
+) -> RunResult[Any] | None:
+    """Have the agent sum up what of a run is worth keeping, by calls of its tool `remember`.
+
+    It is another run in the same session: its calls go through the gate like any other, and each
+    note has the session and the call as its source, and the session's labels. Once per run, also if
+    it is asked for again after a crash. Returns None if the run did not complete.
+    """
+    if not result.completed:
+        return None
+    handle = await agent.start(
+        REMEMBER_PROMPT, session=result.session_id, key=f"remember.{result.run}", limits=limits
+    )
+    return await handle.result()

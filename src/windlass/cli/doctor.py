@@ -23,6 +23,7 @@ from windlass.journals.names import parse_journal_name
 from windlass.models.vendors import load_vendors
 from windlass.project.effects import describe_effects
 from windlass.project.files import load_settings, parse_mcp_servers, settings_files
+from windlass.project.hooks import GATES, list_hooks
 from windlass.project.journals import journal_name, open_journal
 from windlass.project.layers import LoadedSettings
 from windlass.project.local_servers import LocalServer, find_servers, find_small_model
@@ -97,6 +98,7 @@ def _collect_findings() -> Iterator[DoctorFinding]:
     yield _check_journal(settings)
     yield from _check_models(settings, project)
     yield from _check_mcp(project)
+    yield from _check_hooks(settings)
     for extra, package in EXTRA_PACKAGES.items():
         is_there = find_spec(package) is not None
         text = "installed" if is_there else f"not installed: pip install 'windlass[{extra}]'"
@@ -173,6 +175,19 @@ def describe_server(server: LocalServer) -> str:
     """Where a server answers, and the first models that it has loaded."""
     models = ", ".join(server.models[:MODELS_SHOWN]) or "no model loaded"
     return f"answers on port {server.port}: {models}"
+
+
+def _check_hooks(settings: Settings) -> Iterator[DoctorFinding]:
+    """What installed packages would observe or forbid, and whether a person wants it."""
+    installed = list_hooks()
+    for hook in installed:
+        kind = "gate" if hook.group == GATES else "observer"
+        is_used = hook.name in settings.hooks
+        use = "used" if is_used else f'not used: windlass config set --user hooks "{hook.name}"'
+        yield _optional("hook", f"{hook.name}, a {kind} of {hook.package}: {use}", is_there=is_used)
+    for name in settings.hooks:
+        if name not in [hook.name for hook in installed]:
+            yield DoctorFinding("hook", f"{name} is set, and no package brings it", "wrong")
 
 
 def _check_mcp(project: ProjectFolder) -> Iterator[DoctorFinding]:

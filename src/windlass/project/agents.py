@@ -36,6 +36,7 @@ from windlass.project.files import (
     project_servers,
     read_mcp_servers,
 )
+from windlass.project.hooks import hook_gates, hook_observer
 from windlass.project.layers import LoadedSettings, PolicySource
 from windlass.project.settings import Settings
 from windlass.project.trust import ProjectFolder, hide_own_files, open_project, own_files
@@ -194,6 +195,7 @@ class ProjectAgent:
                     seconds=settings.timeout,
                 ),
                 journal=journal,
+                telemetry=hook_observer(settings.hooks),
                 output_type=str if self.schema is None else schema_type(self.schema),
             )
             try:
@@ -308,7 +310,7 @@ def build_gate(loaded: LoadedSettings, folder: Path, project: ProjectFolder) -> 
     unless it is off, and a question before the project's own settings are changed.
     """
     settings = loaded.settings
-    gates: list[Gate] = []
+    gates: list[Gate] = [*hook_gates(settings.hooks)]
     if loaded.uses_mode:
         gates.append(GATE_PRESETS[settings.permission_mode]())
     for source in loaded.policies:

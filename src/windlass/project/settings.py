@@ -63,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     journal: str = ""
     retention: float | None = None
     """How long `windlass sessions prune` keeps sessions that have ended, in seconds."""
+    hooks: tuple[str, ...] = ()
+    """Observers and gates of installed packages that are used, by name."""
     thinking: ThinkingMode = "show"
 
 
@@ -248,6 +250,12 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
     "retention": SettingKey(
         parse_age,
         "how long `windlass sessions prune` keeps sessions that have ended",
+        per_agent=False,
+        of_person=True,
+    ),
+    "hooks": SettingKey(
+        parse_texts,
+        "observers and gates of installed packages that are used",
         per_agent=False,
         of_person=True,
     ),
