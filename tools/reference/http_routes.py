@@ -46,9 +46,9 @@ def _route_section(method: str, path: str, operation: Mapping[str, Any]) -> str:
     ]
     if rows:
         lines.append("| parameter | in | type | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
-    if body := operation.get("requestBody"):
-        schema = body["content"]["application/json"]["schema"]
-        lines.append(f"Body: {_schema_link(schema)}.\n")
+    for kind, shape in operation.get("requestBody", {}).get("content", {}).items():
+        body = _schema_link(shape["schema"]) if "json" in kind else f"`{kind}`"
+        lines.append(f"Body: {body}.\n")
     for status, reply in operation["responses"].items():
         if status == "default":
             continue
