@@ -35,9 +35,9 @@ class Closed:
         raise RuntimeError
 """
 POINTS = """
-[windlass.observers]
+[windlass_observers]
 audit = office_hooks:audit
-[windlass.gates]
+[windlass_gates]
 closed = office_hooks:Closed
 broken = office_hooks:missing
 """

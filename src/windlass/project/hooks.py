@@ -1,8 +1,8 @@
 """Hooks: observers and gates that installed packages bring, as entry points.
 
-    [project.entry-points."windlass.observers"]
+    [project.entry-points."windlass_observers"]
     audit = "my_package:audit"            # def audit(session: str, event: Event) -> None
-    [project.entry-points."windlass.gates"]
+    [project.entry-points."windlass_gates"]
     office_hours = "my_package:make_gate"  # def make_gate() -> Gate
 
 The law: a hook breaks nothing. An observer runs in a thread of its own, behind a queue: one that
@@ -29,8 +29,8 @@ from windlass.core.verdicts import Allow, Deny, Verdict
 from windlass.logs import get_logger
 from windlass.ports import Gate, GateRequest
 
-OBSERVERS = "windlass.observers"
-GATES = "windlass.gates"
+OBSERVERS = "windlass_observers"
+GATES = "windlass_gates"
 QUEUE_EVENTS_MAX = 10_000
 """Events that may wait for an observer; what comes then is lost to it."""
 CLOSE_S = 2.0
