@@ -30,6 +30,7 @@ PRINTS = {
     ],
     "skills_and_knowledge": ["Painted.", "Two coats."],
     "cloud_models": ["Two tonnes. (1 signed request)"],
+    "tool_search": ["['search_tools', 'call_tool']", "vessel117: 3 hours"],
     "undo": ["['Vesta'] storm", "completed: [] calm"],
     "triage": [
         "asked about {'ticket': 7, 'text': 'We are on it.'}",

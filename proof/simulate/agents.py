@@ -35,7 +35,7 @@ def build_agent(
     return Agent(
         SimModel(outside, power),
         instructions="You are simulated.",
-        tools=SimTools(outside, power, helper),
+        tools=SimTools(outside, power, helper, searched=more.searched),
         gate=SimGate(outside, clock),
         approver=SimApprover(outside) if more.attended else None,
         limits=Limits(steps=plan.steps_max, usd=plan.usd_max, seconds=plan.seconds_max),
@@ -46,7 +46,10 @@ def build_agent(
         knowledge=None if more.knowledge == "none" else _PlannedKnowledge(outside),
         journal=journal or SimJournal(outside, power),
         rules=LoopPolicy(
-            on_partial=plan.on_partial, on_limit=plan.on_limit, on_unknown=plan.on_unknown
+            on_partial=plan.on_partial,
+            on_limit=plan.on_limit,
+            on_unknown=plan.on_unknown,
+            tools_offered_max=1 if more.searched else None,
         ),
         timeouts=TIMEOUTS,
         secrets=None if more.masked else NO_KEY_MASK,

@@ -116,6 +116,8 @@ class PlanExtras:
     """The agent has a sub-agent."""
     hidden_tokens: int = 0
     """Tokens that are billed for a whole reply but not shown, as for reasoning."""
+    searched: bool = False
+    """The model must search for its tools."""
     masked: bool = False
     """The agent masks secrets as it does by default."""
     requests_burst: int | None = None
@@ -167,6 +169,7 @@ def _draw_session(
         more=replace(
             _draw_extras(extra, budget, helped=helped),
             requests_burst=_draw_burst(Random(f"{seed} limit of {session}")),
+            searched=Random(f"{seed} search of {session}").random() < 0.15,  # noqa: PLR2004
         ),
         session=session,
         beside=beside,

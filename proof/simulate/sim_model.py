@@ -8,10 +8,11 @@ from collections.abc import AsyncGenerator, Sequence
 from decimal import Decimal
 from typing import Literal
 
+import msgspec
 from typing_extensions import override
 
 from proof.simulate.outside import BilledRequest, OutsideWorld, ProcessPower, reply_at
-from proof.simulate.plan import ReplyPlan, RequestTrouble
+from proof.simulate.plan import CallPlan, ReplyPlan, RequestTrouble
 from windlass.core.decide.reserving import usage_cost
 from windlass.core.decide.summarizing import SUMMARY_SYSTEM as SUM_UP
 from windlass.core.errors import ModelError
@@ -30,6 +31,7 @@ from windlass.core.events import (
 from windlass.core.messages import AssistantMessage, Purpose, TextPart, Usage, UserMessage
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.token_bounds import message_tokens_max
+from windlass.core.tool_search import CALL_TOOL
 from windlass.core.view import Prompt
 from windlass.testing.prompts import check_prompt
 
@@ -163,11 +165,22 @@ def _reply_pieces(reply: ReplyPlan, prompt: Prompt) -> list[ReplyPiece]:
     pieces += [TextDelta(text[at : at + 5]) for at in range(0, len(text), 5)]
     calls = () if prompt.tool_choice == "none" else reply.calls
     # The fragments of all calls are interleaved, as some servers send them.
-    pieces += [CallDelta(at, f"p{call.number}", call.tool) for at, call in enumerate(calls)]
-    halves = [(at, call.arguments, len(call.arguments) // 2) for at, call in enumerate(calls)]
+    searches = any(spec.name == CALL_TOOL for spec in prompt.tools)
+    made = [_wrap_call(call) if searches else (call.tool, call.arguments) for call in calls]
+    pieces += [CallDelta(at, f"p{call.number}", made[at][0]) for at, call in enumerate(calls)]
+    halves = [(at, text, len(text) // 2) for at, (_, text) in enumerate(made)]
     pieces += [CallDelta(at, arguments=text[:half]) for at, text, half in halves]
     pieces += [CallDelta(at, arguments=text[half:]) for at, text, half in halves]
     return pieces
+
+
+def _wrap_call(call: CallPlan) -> tuple[str, str]:
+    """Return a call as a model makes it that had to search for the tool."""
+    try:
+        msgspec.json.decode(call.arguments, type=dict)
+    except msgspec.MsgspecError:
+        return call.tool, call.arguments  # Some models call by name what they have found.
+    return CALL_TOOL, f'{{"name":"{call.tool}","arguments":{call.arguments}}}'
 
 
 def _stop_reason(reply: ReplyPlan, prompt: Prompt) -> Literal["end", "calls", "length", "refusal"]:

@@ -10,6 +10,7 @@ from windlass.core.context_facts import UndoneCall
 from windlass.core.decide.undoing import undo_tool_name
 from windlass.core.messages import ToolResult, ToolSpec
 from windlass.core.moves import ClearedCall
+from windlass.core.tool_search import CALL_SPEC, SEARCH_SPEC
 from windlass.ports import CallContext, CallerRun, ReconcileOutcome, RunBoundTools, Tools
 
 SCHEMA = {
@@ -32,20 +33,27 @@ class SimTools:
     """The tools of an agent. One of them may be a helper."""
 
     def __init__(
-        self, outside: OutsideWorld, power: ProcessPower, helper: Tools | None = None
+        self,
+        outside: OutsideWorld,
+        power: ProcessPower,
+        helper: Tools | None = None,
+        *,
+        searched: bool = False,
     ) -> None:
         self._outside = outside
         self._power = power
         self._helper = helper
         offered = helper.specs if helper is not None else ()
-        self.specs = (*SPECS, *(spec for spec in offered if spec.name == HELPER))
+        self._searched = searched
+        search = (SEARCH_SPEC, CALL_SPEC) if searched else ()
+        self.specs = (*SPECS, *(spec for spec in offered if spec.name == HELPER), *search)
 
     def bind_run(self, run: CallerRun) -> "SimTools":
         """Return the same tools for one run: a helper must know the run that it works for."""
         helper = self._helper
         if isinstance(helper, RunBoundTools):
             helper = helper.bind_run(run)
-        return SimTools(self._outside, self._power, helper)
+        return SimTools(self._outside, self._power, helper, searched=self._searched)
 
     @property
     def undo_specs(self) -> tuple[ToolSpec, ...]:

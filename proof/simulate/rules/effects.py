@@ -17,6 +17,7 @@ from windlass.core.events import (
     RunResumed,
     StepProposed,
 )
+from windlass.core.tool_search import unwrap_call
 
 
 def check_effects(played: PlayedSession) -> None:
@@ -40,7 +41,7 @@ def tool_names(facts: list[Fact]) -> dict[str, str]:
         for fact in facts
         if isinstance(fact, StepProposed | LookupsPlanned)
     )
-    return {call.id: call.name for call in chain(*calls)}
+    return {call.id: unwrap_call(call).name for call in chain(*calls)}
 
 
 def _check_was_allowed(effect: ToolEffect, call: CallPlan) -> None:

@@ -18,6 +18,7 @@ from windlass.core.events import (
 )
 from windlass.core.messages import ToolCall
 from windlass.core.setup import digest
+from windlass.core.tool_search import unwrap_call
 from windlass.core.verdicts import Allow, Ask, Deny, Grant, InvalidCall, Modify
 
 Arguments = dict[str, Any]
@@ -53,7 +54,7 @@ class _PermissionBook:
     def add_fact(self, fact: Fact) -> None:
         match fact:
             case StepProposed(reply):
-                self.calls.update({call.id: call for call in reply.calls})
+                self.calls.update({call.id: unwrap_call(call) for call in reply.calls})
             case LookupsPlanned(calls):
                 self.calls.update({call.id: call for call in calls})
             case CallJudged():

@@ -27,6 +27,7 @@ from windlass.core.events import (
 )
 from windlass.core.messages import AssistantMessage, TextPart, ToolCall, ToolResults, UserMessage
 from windlass.core.state import State
+from windlass.core.tool_search import unwrap_call
 from windlass.core.verdicts import Allow
 
 ATTEMPTS_MAX = 6
@@ -105,12 +106,13 @@ def _check_content(played: PlayedSession, state: State) -> None:
         require(fact.reply.text in texts, f"S7: {fact.reply.text!r} was never said")
     raw = {(call.tool, call.arguments) for reply in script for call in reply.calls}
     for fact in proposed:
-        for call in fact.reply.calls:
+        for call in map(unwrap_call, fact.reply.calls):
             require((call.name, call.arguments) in raw, f"S9: {call} was never made")
     for message in state.transcript:
         for item in message.items if isinstance(message, ToolResults) else ():
-            if item.result.kind == "value" and item.call.name in EFFECTS:
-                _check_value(item.call, item.result.text)
+            call = unwrap_call(item.call)
+            if item.result.kind == "value" and call.name in EFFECTS:
+                _check_value(call, item.result.text)
 
 
 def _check_value(call: ToolCall, text: str) -> None:

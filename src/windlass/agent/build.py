@@ -181,6 +181,10 @@ def _build_world(
     toolbox = Toolbox(tools) if isinstance(tools, Sequence) else tools
     if isinstance(toolbox, Toolbox):
         toolbox.check_deps()
+        offered_max = fill_loop_defaults(options.get("rules") or LoopPolicy()).tools_offered_max
+        offered = [spec for spec in toolbox.specs if not spec.needs_artifact]
+        if offered_max and len(offered) > offered_max:
+            toolbox = toolbox.with_search()
     approver = options.get("approver")
     journal = _open_journal(options.get("journal"))
     return World(

@@ -22,9 +22,12 @@ from windlass.core.limits import (
 )
 from windlass.core.messages import ToolSpec
 from windlass.core.suggestions import SettingsStruct
+from windlass.core.tool_search import CALL_TOOL, SEARCH_TOOLS
 
 READS_AT_ONCE = 32
 """Reads that run at the same time, unless a policy says otherwise."""
+TOOLS_OFFERED = 40
+"""Tools that a model is offered, unless a policy says otherwise."""
 CALLS_PER_REPLY = 128
 """Calls of one reply that may run, unless a policy says otherwise."""
 ARTIFACT_READER = "read_artifact"
@@ -122,6 +125,10 @@ class LoopPolicy(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     so, and if a reply still makes several, they run one after another."""
     calls_at_once_max: int = 5
     """Calls of one step that run at the same time."""
+    tools_offered_max: int | None = None
+    """If an agent has more tools than this, the model is offered two in their place: one that
+    searches for tools, and one that calls them. By default 40; 0 never does so. In records, None is
+    the rule of their time: all tools are offered."""
     reads_at_once_max: int | None = None
     """Reads of one step that run at the same time. By default 32, or `calls_at_once_max` if that is
     set to another number. In records, None is the rule of their time: `calls_at_once_max`."""
@@ -165,7 +172,12 @@ def fill_loop_defaults(policy: LoopPolicy) -> LoopPolicy:
         policy,
         reads_at_once_max=reads,
         calls_per_reply_max=policy.calls_per_reply_max or CALLS_PER_REPLY,
+        tools_offered_max=_first_given(policy.tools_offered_max, TOOLS_OFFERED),
     )
+
+
+def _first_given(given: int | None, default: int) -> int:
+    return default if given is None else given
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -205,14 +217,28 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return next((spec for spec in self.tools if spec.name == name), None)
 
     def offered_tools(self, *, has_artifacts: bool) -> tuple[ToolSpec, ...]:
-        """Return the tools that a model is shown and may call now.
+        """Return the tools that a model is shown now.
 
         The reader of artifacts costs tokens in every request, so it joins when there is something
-        to read.
+        to read. If the tools are searched for, only those that do it are shown, which stay the
+        same for the whole run.
         """
+        if self.searches_tools:
+            shown = (SEARCH_TOOLS, CALL_TOOL, *((ARTIFACT_READER,) if has_artifacts else ()))
+            return tuple(spec for spec in self.tools if spec.name in shown)
+        return self.callable_tools(has_artifacts=has_artifacts)
+
+    def callable_tools(self, *, has_artifacts: bool) -> tuple[ToolSpec, ...]:
+        """Return the tools that may be called now: also those that must be searched for."""
         if has_artifacts:
             return self.tools
         return tuple(spec for spec in self.tools if not spec.needs_artifact)
+
+    @property
+    def searches_tools(self) -> bool:
+        """Whether the model is offered a search in place of the tools."""
+        names = [spec.name for spec in self.tools[-2:]]
+        return names == [SEARCH_TOOLS, CALL_TOOL] and bool(self.rules.tools_offered_max)
 
 
 def describe_drift(recorded: Setup, offered: Setup) -> Iterator[str]:

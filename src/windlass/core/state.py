@@ -47,6 +47,8 @@ class CallState(msgspec.Struct, frozen=True, gc=False):
     """A person has decided about it."""
     began: bool = False
     """It started at least once, so its effect may have happened."""
+    outer: ToolCall | None = None
+    """The call as the model made it, if this one was inside of `call_tool`."""
     imported: bool = False
     """It came with an imported session, and nobody here has decided about it yet."""
     waits_for: CallWaiting | None = None

@@ -17,6 +17,7 @@ from windlass.core.messages import ToolCall, ToolSpec
 from windlass.core.moves import JudgeReply, ProposedCall
 from windlass.core.state import State, find_call
 from windlass.core.suggestions import suggest_names
+from windlass.core.tool_search import CALL_SPEC
 from windlass.core.verdicts import (
     Allow,
     Ask,
@@ -82,6 +83,10 @@ async def judge_call(
 
 def _refuse_call(proposed_call: ProposedCall, spec: ToolSpec) -> InvalidCall | None:
     """Return why a call cannot be made, whatever its arguments are; None if it can be."""
+    if (spec.name, spec.description) == (CALL_SPEC.name, CALL_SPEC.description):
+        # What is inside could be read otherwise, and would be judged in its place.
+        message = f'{spec.name}: give one JSON object: {{"name": …, "arguments": {{…}}}}.'
+        return InvalidCall("invalid_arguments", message)
     if proposed_call.calls_max is not None:
         message = (
             f"A reply may make at most {proposed_call.calls_max} calls. This call was beyond that "

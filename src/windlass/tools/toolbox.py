@@ -52,6 +52,7 @@ from windlass.tools.process_calls import call_in_process
 from windlass.tools.profile import Profile
 from windlass.tools.results import clip_result
 from windlass.tools.run_context import RunContext
+from windlass.tools.search import build_search_tools
 from windlass.tools.undo import build_undo_tool, take_snapshot
 
 STOP_GRACE_S = 2.0
@@ -124,6 +125,18 @@ class Toolbox:
     def tools(self) -> tuple[Tool[..., Any], ...]:
         """The tools themselves."""
         return tuple(self._tools.values())
+
+    def with_search(self) -> "Toolbox":
+        """Return the same tools with the two that stand for all of them: see `search.py`."""
+        searched = [spec for spec in self._specs if not spec.needs_artifact]
+        chosen = [*self._tools.values(), *build_search_tools(searched)]
+        _check_unique_names(chosen)
+        other = copy.copy(self)
+        other._tools = {tool.name: tool for tool in chosen}  # noqa: SLF001 - a copy of our own
+        other._specs = tuple(tool.spec for tool in chosen)  # noqa: SLF001 - as above
+        new = {tool.endpoint: CircuitBreaker() for tool in chosen}
+        other._breakers = {**new, **self._breakers}  # noqa: SLF001 - as above
+        return other
 
     def bind_run(self, run: CallerRun) -> "Toolbox":
         """Return the same tools for one run: tools of sub-agents get the run that they work for."""

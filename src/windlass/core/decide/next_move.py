@@ -90,8 +90,8 @@ def _continue_step(state: State, step: StepState, setup: Setup, run: RunState) -
         calls_max = None if run.is_undo else setup.rules.calls_per_reply_max
         beyond_max = () if calls_max is None else step.calls[calls_max:]
         excess = {call.id for call in beyond_max}
-        # What may be called is what the model is shown, and nothing else.
-        offered = setup.offered_tools(has_artifacts=state.has_artifacts)
+        # What may be called is what the model is shown, or can search for, and nothing else.
+        offered = setup.callable_tools(has_artifacts=state.has_artifacts)
         proposed = tuple(
             _propose_call(call, setup, offered, step.stop, is_excess=call.id in excess)
             for call in unjudged

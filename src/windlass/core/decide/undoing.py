@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
+from msgspec.structs import replace
 
 from windlass.core.context_facts import UndoneCall, UndoPlanned
 from windlass.core.errors import NothingToDo
@@ -31,6 +32,7 @@ from windlass.core.messages import (
 )
 from windlass.core.setup import Setup
 from windlass.core.state import State
+from windlass.core.tool_search import unwrap_call
 
 UNDONE_KINDS: tuple[ResultKind, ...] = ("value", "timed_out", "cancelled", "unknown")
 """The results of calls that had their effect, or may have had it."""
@@ -45,7 +47,7 @@ def add_undo(end: RunEnded, setup: Setup | None) -> RunEnded:
     """Return the end of a run, which says whether the next run undoes what this one did."""
     is_wanted = setup is not None and setup.rules.on_failure == "undo"
     if is_wanted and end.outcome != "completed":
-        return msgspec.structs.replace(end, undo=True)
+        return replace(end, undo=True)
     return end
 
 
@@ -75,7 +77,7 @@ class UndoPlan(msgspec.Struct, frozen=True):
             call = self.outcomes[one.call_id].call
             by = f"u{run}_{at}"
             calls.append(ToolCall(by, undo_tool_name(call.name), call.arguments))
-            undone.append(msgspec.structs.replace(one, by=by))
+            undone.append(replace(one, by=by))
         return UndoPlanned(tuple(calls), tuple(undone), self.run)
 
 
@@ -109,7 +111,7 @@ def plan_undo(
 def _all_outcomes(state: State) -> Iterator[CallOutcome]:
     for message in state.transcript:
         if isinstance(message, ToolResults):
-            yield from message.items
+            yield from (replace(item, call=unwrap_call(item.call)) for item in message.items)
 
 
 def _split_runs(facts: Sequence[Fact]) -> Iterator[tuple[int, list[Fact]]]:

@@ -45,6 +45,7 @@ from windlass.core.state import (
     find_call,
     mark_artifacts,
 )
+from windlass.core.tool_search import rewrap_call
 from windlass.core.verdicts import Allow, AnswerVerdict, Ask, Deny, InvalidCall, Modify
 
 UNREADABLE_MAX = 200
@@ -166,7 +167,7 @@ def disown_call(call: CallState, fact: Fact) -> CallState:
     if phase == "closed":
         return call
     began = call.began
-    return CallState(call.call, phase, began=began, imported=True)
+    return CallState(call.call, phase, began=began, imported=True, outer=call.outer)
 
 
 def apply_call_finished(state: State, fact: CallFinished) -> State:
@@ -249,6 +250,8 @@ def call_as_run(call: CallState) -> ToolCall:
         text = arguments_as_written(call.call.arguments)
     if text is None:
         text = _encode_arguments({"unreadable_arguments": call.call.arguments[:UNREADABLE_MAX]})
+    if call.outer is not None:
+        return rewrap_call(call.outer, call.call, text)
     return replace(call.call, name=_acceptable_name(call.call.name), arguments=text)
 
 

@@ -12,8 +12,10 @@ from windlass.core.events import (
     StepProposed,
 )
 from windlass.core.fold.calls import raise_illegal_fact
-from windlass.core.messages import Charge, TextPart, UserMessage
+from windlass.core.messages import Charge, TextPart, ToolCall, UserMessage
+from windlass.core.setup import Setup
 from windlass.core.state import CallState, PromptMeasure, RunState, State, StepState, add_messages
+from windlass.core.tool_search import unwrap_call
 from windlass.core.verdicts import Allow, Deny, OutputMismatch
 
 
@@ -83,11 +85,20 @@ def apply_step_proposed(state: State, run: RunState, fact: StepProposed) -> Stat
         new = {call.id for call in calls if not state.transcript.has_call(call.id)}
         if len(new) != len(calls):
             raise_illegal_fact(fact, "two calls have one id")
-        return replace(state, step=StepState(reply, fact.stop, tuple(map(CallState, calls))))
+        opened = tuple(_open_call(call, state.setup) for call in calls)
+        return replace(state, step=StepState(reply, fact.stop, opened))
     # A blank reply stays out of the transcript: no provider accepts it back.
     if is_blank:
         return state
     return add_messages(state, reply)
+
+
+def _open_call(call: ToolCall, setup: Setup | None) -> CallState:
+    """Return the state of a call, which may be inside of a call of `call_tool`."""
+    if setup is None or not setup.searches_tools:
+        return CallState(call)
+    inner = unwrap_call(call)
+    return CallState(call) if inner is call else CallState(inner, outer=call)
 
 
 def _calibrate_tokens(state: State, fact: StepProposed) -> State:

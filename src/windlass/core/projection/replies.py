@@ -29,6 +29,7 @@ from windlass.core.projection.entries import (
 from windlass.core.projection.streaming import StreamingReply
 from windlass.core.projection.view import CallView, Projection, ReplyEntry
 from windlass.core.reply_hold import WITHHELD_PART, awaits_judgement
+from windlass.core.tool_search import unwrap_call
 from windlass.core.verdicts import Allow, Deny, OutputMismatch
 
 
@@ -104,7 +105,7 @@ def apply_step_proposed(view: Projection, fact: StepProposed) -> Projection:
         step=view.steps + 1,
         stop=fact.stop,
         requested_at=view.attempt.at if view.attempt else None,
-        calls=tuple(CallView(call, changed=(fact.seq, 0)) for call in reply.calls),
+        calls=tuple(CallView(unwrap_call(call), changed=(fact.seq, 0)) for call in reply.calls),
         charge=fact.charge,
         withheld=is_withheld,
     )

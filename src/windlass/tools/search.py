@@ -1,0 +1,105 @@
+"""`search_tools`: finds tools by words, for agents with too many of them to show all.
+
+The words of a query are looked for in names, descriptions and parameters. Rare words count more,
+and a word in a name counts more than one in a description.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from windlass.core.messages import ToolSpec
+from windlass.core.suggestions import suggest_names
+from windlass.core.tool_search import CALL_SPEC, CALL_TOOL, SEARCH_SPEC
+from windlass.tools.function import Tool, ToolFunction
+
+FOUND_MAX = 8
+"""Tools in one result."""
+NAME_WEIGHT = 3.0
+DESCRIPTION_CHARS_MAX = 1_000
+_WORD = re.compile(r"[a-z]+|[0-9]+")
+
+
+class ToolIndex:
+    """The tools that can be searched for."""
+
+    def __init__(self, specs: Sequence[ToolSpec]) -> None:
+        self._specs = specs
+        self._words = [_count_words(spec) for spec in specs]
+        found_in = Counter(word for words in self._words for word in words)
+        self._rarity = {word: math.log(1 + len(specs) / count) for word, count in found_in.items()}
+
+    def search(self, query: str) -> list[ToolSpec]:
+        """Return the tools that fit best, at most FOUND_MAX, the best one first."""
+        wanted = set(_split_words(query))
+        scores = [
+            (sum(words[word] * self._rarity[word] for word in wanted & words.keys()), at)
+            for at, words in enumerate(self._words)
+        ]
+        best = sorted((score, -at) for score, at in scores if score > 0)[-FOUND_MAX:]
+        return [self._specs[-at] for _, at in reversed(best)]
+
+    def describe(self, query: str) -> str:
+        """Return what `search_tools` says: a line of JSON for each tool that fits."""
+        found = self.search(query)
+        if not found:
+            names = [spec.name for spec in self._specs]
+            near = suggest_names(query, names)
+            return f"No tool fits {query!r}.{near} Try other words, such as what it works on."
+        lines = [
+            msgspec.json.encode(
+                {
+                    "name": spec.name,
+                    "description": spec.description[:DESCRIPTION_CHARS_MAX],
+                    "parameters": spec.parameters,
+                }
+            ).decode()
+            for spec in found
+        ]
+        return "\n".join([f"Call them with {CALL_TOOL}.", *lines])
+
+
+def build_search_tools(specs: Sequence[ToolSpec]) -> tuple[Tool[..., Any], Tool[..., Any]]:
+    """Build the two tools that stand for all others."""
+    describe: ToolFunction = ToolIndex(specs).describe
+
+    def call_tool(name: str, arguments: dict[str, Any]) -> str:  # noqa: ARG001 - see below
+        # Never reached: the runtime judges and runs the call that is inside.
+        raise AssertionError(name)
+
+    unreachable: ToolFunction = call_tool
+    search = cast("type[Tool[..., Any]]", Tool).from_schema(
+        SEARCH_SPEC.name,
+        SEARCH_SPEC.description,
+        SEARCH_SPEC.parameters,
+        describe,
+        effect="read",
+        retries=0,
+    )
+    call = cast("type[Tool[..., Any]]", Tool).from_schema(
+        CALL_SPEC.name, CALL_SPEC.description, CALL_SPEC.parameters, unreachable
+    )
+    return search, call
+
+
+def _count_words(spec: ToolSpec) -> Counter[str]:
+    words: Counter[str] = Counter()
+    for word in set(_split_words(spec.description)):
+        words[word] += 1
+    parameters = spec.parameters.get("properties", {})
+    for word in set(_split_words(" ".join(parameters))):
+        words[word] += 1
+    for word in set(_split_words(spec.name)):
+        words[word] += int(NAME_WEIGHT)
+    return words
+
+
+def _split_words(text: str) -> list[str]:
+    """Return the words of a text, also those inside of `camelCase`, without plural endings."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()
+    words = _WORD.findall(spaced)
+    return [word.removesuffix("s") if len(word) > 3 else word for word in words]  # noqa: PLR2004
