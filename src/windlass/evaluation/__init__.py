@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     )
     from windlass.evaluation.forks import cases_from_sessions
     from windlass.evaluation.html_report import render_report
+    from windlass.evaluation.inspect_adapter import inspect_solver
     from windlass.evaluation.judges import ModelJudge, judge
+    from windlass.evaluation.pydantic_adapter import (
+        make_pydantic_report,
+        pydantic_scorer,
+        read_pydantic_dataset,
+    )
     from windlass.evaluation.records import TrialCall, TrialRecord
     from windlass.evaluation.reports import (
         CaseReport,
@@ -80,9 +86,11 @@ __all__ = [
     "file_contains",
     "file_equals",
     "in_order",
+    "inspect_solver",
     "judge",
     "load_cases",
     "load_report",
+    "make_pydantic_report",
     "never",
     "no_file",
     "only_changed",
@@ -90,6 +98,8 @@ __all__ = [
     "output_equals",
     "output_fits",
     "output_matches",
+    "pydantic_scorer",
+    "read_pydantic_dataset",
     "render_report",
     "rescore",
     "save_report",
@@ -125,9 +135,11 @@ LAZY_MODULES: LazyModules = {
     "file_contains": "windlass.evaluation.file_scorers",
     "file_equals": "windlass.evaluation.file_scorers",
     "in_order": "windlass.evaluation.scorers",
+    "inspect_solver": "windlass.evaluation.inspect_adapter",
     "judge": "windlass.evaluation.judges",
     "load_cases": "windlass.evaluation.cases",
     "load_report": "windlass.evaluation.reports",
+    "make_pydantic_report": "windlass.evaluation.pydantic_adapter",
     "never": "windlass.evaluation.scorers",
     "no_file": "windlass.evaluation.file_scorers",
     "only_changed": "windlass.evaluation.file_scorers",
@@ -135,6 +147,8 @@ LAZY_MODULES: LazyModules = {
     "output_equals": "windlass.evaluation.scorers",
     "output_fits": "windlass.evaluation.scorers",
     "output_matches": "windlass.evaluation.scorers",
+    "pydantic_scorer": "windlass.evaluation.pydantic_adapter",
+    "read_pydantic_dataset": "windlass.evaluation.pydantic_adapter",
     "render_report": "windlass.evaluation.html_report",
     "rescore": "windlass.evaluation.evaluating",
     "save_report": "windlass.evaluation.reports",
