@@ -24,7 +24,7 @@ LOCAL := $(VENV)/.ready-for-local
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types fast docs-code format bench bench-peers bench-fleet bench-faults \
 	docs cli-reference simulate modelcheck crash fleet soak scale mutants replicas live prices \
-	browser page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local bench-tokens test-local lock clean
+	browser page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local bench-tokens eval-example test-local lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -147,6 +147,9 @@ local-weights: ## fetch the small model's weights into .cache/local
 local: $(LOCAL) local-weights ## an agent with a tool and a small model on this machine: no key
 	@WINDLASS_LOCAL_WEIGHTS=.cache/local $(BIN)/python examples/local_model.py --model local:smollm2
 	@WINDLASS_LOCAL_WEIGHTS=.cache/local $(BIN)/windlass run --tools none "$(TASK)"
+
+eval-example: $(LOCAL) local-weights ## three prompts for the small local model, compared: docs/evaluation_example.md
+	WINDLASS_LOCAL_WEIGHTS=.cache/local $(BIN)/python tools/eval_example.py
 
 bench-local: $(LOCAL) ## ten tool tasks for small local models, by protocol (an hour): BENCH="--model …"
 	@$(PYTHON3) tools/local_weights.py smollm2
