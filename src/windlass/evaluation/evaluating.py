@@ -309,7 +309,11 @@ class _Evaluation:
         self._stored_at = time.monotonic()
         report = self.build_report() if self._reports else None
         stored = StoredEvaluation(
-            name=self._name, trials=self.progress.total, updated=time.time(), report=report
+            name=self._name,
+            trials=self.progress.total,
+            caller=self._runner.caller,
+            updated=time.time(),
+            report=report,
         )
         await store_evaluation(self._journal, stored)
 

@@ -24,6 +24,8 @@ class StoredEvaluation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     name: str
     trials: int
     """How many are planned."""
+    caller: str = ""
+    """On whose behalf the trials are run: the owner of their sessions."""
     updated: float = 0.0
     """Seconds since the epoch."""
     report: Report | None = None

@@ -20,6 +20,12 @@ from windlass.server.page.audit import (
     read_record,
     replay_session,
 )
+from windlass.server.page.evaluations import (
+    EvaluationList,
+    EvaluationReply,
+    list_for_page,
+    read_for_page,
+)
 from windlass.server.page.files import serve_page_file
 from windlass.server.page.highlight import CODE_CHARS_MAX, highlight_code
 from windlass.server.page.questions import PatternVerdict, try_pattern
@@ -55,6 +61,12 @@ class CompareQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The other session."""
 
     other: str
+
+
+class EvaluationQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which evaluation."""
+
+    name: Annotated[str, Meta(max_length=200)]
 
 
 class HighlightBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -143,6 +155,15 @@ async def compare_records(service: Service, request: HttpRequest) -> Reply:
 
 async def list_reserved(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, ReservedReply(await read_reserved(service, request.caller)))
+
+
+async def list_page_evaluations(service: Service, request: HttpRequest) -> Reply:
+    return HttpReply(200, await list_for_page(service, request.caller))
+
+
+async def read_page_evaluation(service: Service, request: HttpRequest) -> Reply:
+    query = request.decode_query(EvaluationQuery)
+    return HttpReply(200, await read_for_page(service, request.caller, query.name))
 
 
 async def highlight(_service: Service, request: HttpRequest) -> Reply:
@@ -251,6 +272,28 @@ ROUTES = (
         name="listReserved",
         summary="Say what requests that are under way may cost at most.",
         reply=ReservedReply,
+    ),
+    Route(
+        method="GET",
+        path="/page/evaluations",
+        handler=list_page_evaluations,
+        role="watch",
+        scope="caller",
+        name="listEvaluations",
+        summary="List evaluations with their pass rates.",
+        reply=EvaluationList,
+    ),
+    Route(
+        method="GET",
+        path="/page/evaluation",
+        handler=read_page_evaluation,
+        role="watch",
+        scope="caller",
+        name="readEvaluation",
+        summary="Read an evaluation: its cases, and the sessions of their trials.",
+        query=EvaluationQuery,
+        reply=EvaluationReply,
+        errors=("evaluation_not_found",),
     ),
     Route(
         method="POST",

@@ -10,6 +10,7 @@ import { address, attempt, openDialog, switchTheme, toastArea } from "./ui.js";
 import { agentsView } from "./agents.js";
 import { compareView } from "./compare.js";
 import { costsView } from "./costs.js";
+import { evaluationsView } from "./evaluations.js";
 import { homeView } from "./home.js";
 import { questionsView } from "./questions.js";
 import { runView } from "./run.js";
@@ -43,6 +44,7 @@ function buildView(at) {
     case "compare": return compareView(first, second);
     case "costs": return costsView();
     case "agents": return agentsView(first);
+    case "evaluations": return evaluationsView(first);
     default: return h("div", { class: "empty" }, h("h2", null, "There is no such view"), h("a", { href: "#/" }, "To the sessions"));
   }
 }
@@ -63,7 +65,8 @@ function bar() {
       link("", "list", "Sessions"),
       link("questions", "inbox", "Questions", () => waiting() > 0 && h("span", { class: "badge", "aria-label": `${waiting()} open` }, waiting())),
       link("costs", "coins", "Costs"),
-      link("agents", "agent", "Agents")),
+      link("agents", "agent", "Agents"),
+      link("evaluations", "check", "Evaluations")),
     connectionState(),
     h("button", { class: "plain", "aria-label": "Switch between light and dark", title: "Light or dark", onclick: switchTheme }, icon("sun")),
     h("button", { class: "plain only-wide", "aria-label": "Keys", title: "Keys (?)", onclick: showHelp }, icon("help")));
@@ -103,6 +106,7 @@ function start() {
     { key: "g q", words: "questions", act: () => { location.hash = address("questions"); } },
     { key: "g c", words: "costs", act: () => { location.hash = address("costs"); } },
     { key: "g a", words: "agents", act: () => { location.hash = address("agents"); } },
+    { key: "g e", words: "evaluations", act: () => { location.hash = address("evaluations"); } },
     { key: "t", words: "light or dark", act: switchTheme },
     { key: "?", words: "these keys", act: showHelp },
   ]);

@@ -1,0 +1,33 @@
+"""Evaluations on the page: their rates and trials, to their owner only."""
+
+import pytest
+
+from evaluated import Shop, shop_agent
+from service import run_service
+from windlass.evaluation import Case, evaluate, used
+from windlass.journals import MemoryJournal
+
+pytestmark = pytest.mark.contract("Q4")
+CASES = [Case(id=f"o{number}", prompt=f"Refund order {number}.") for number in (1, 2)]
+
+
+async def test_reports_are_on_the_page_for_those_who_may_see_them() -> None:
+    """Q4: each trial names its session."""
+    journal = MemoryJournal()
+    agent = shop_agent(Shop(), journal, name="clerk")
+    await evaluate(agent, CASES, name="hers", repeat=2, scorers=[used("refund")], caller="ann")
+    await evaluate(agent, CASES, name="other", caller="bob")
+    async with run_service(agent, journal=journal) as running:
+        ann = await running.make_client("ann")
+        listed = (await ann.get("/page/evaluations")).data["evaluations"]
+        assert [(one["name"], one["passed"], one["planned"]) for one in listed] == [("hers", 4, 4)]
+        read = (await ann.get("/page/evaluation?name=hers")).data
+        trial = read["cases"][0]["trials"][0]
+        assert (read["pass_hat"], trial["status"], trial["steps"]) == (1.0, "passed", 3)
+        assert await journal.read(trial["session"])
+        for name in ("other", "nothing"):
+            refused = await ann.get(f"/page/evaluation?name={name}")
+            assert (refused.status, refused.data["error"]["code"]) == (404, "evaluation_not_found")
+        admin = await running.make_client("root", ["admin"])
+        assert len((await admin.get("/page/evaluations")).data["evaluations"]) == 2
+    await agent.aclose()
