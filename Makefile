@@ -23,7 +23,7 @@ LOCAL := $(VENV)/.ready-for-local
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types fast docs-code format bench bench-peers bench-fleet bench-faults \
-	docs cli-reference simulate modelcheck crash fleet soak scale mutants replicas live prices \
+	docs cli-reference simulate modelcheck crash fleet soak scale mutants openapi replicas live prices \
 	browser page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local bench-tokens eval-example test-local lock clean
 
 help: ## list the targets
@@ -106,6 +106,9 @@ scale: $(DEV) ## 10,000 sessions in one process, 100,000 in one file: what stays
 
 mutants: $(DEV) ## plant each known bug in turn and show that the tests notice
 	$(BIN)/python proof/mutants/run.py
+
+openapi: $(DEV) ## each operation of the service against its document, by an independent tool (minutes)
+	WINDLASS_TEST_DEEP=1 $(PYTEST) -n 0 -q tests/server/test_openapi.py
 
 replicas: $(DEV) ## the socket tests of the service against two replicas on Postgres behind a proxy
 	WINDLASS_TEST_REPLICAS=1 $(PYTEST) --dist worksteal -q -m "slow and not one_process" tests/server

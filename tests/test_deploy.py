@@ -3,6 +3,8 @@
 import configparser
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +147,25 @@ def test_a_unit_runs_a_command_of_this_version(name: str) -> None:
     assert int(service["TimeoutStopSec"]) > needed_s
     assert int(service["LimitNOFILE"]) > ServiceLimits().connections
     assert unit["Install"]["WantedBy"] == "multi-user.target"
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_leaves_the_sandbox_of_the_shell_tool_possible(name: str) -> None:
+    """A namespace with a new /proc is refused where parts of the old one are covered."""
+    service = read_unit(name)["Service"]
+    covering = {"ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc", "ProcSubset"}
+    assert covering.isdisjoint(service)
+    assert "RestrictNamespaces" not in service
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_reads_a_unit_without_complaint(name: str, tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("there is no systemd here")
+    copy = tmp_path / name.replace("@.", "@1.")
+    copy.write_text((DEPLOY / name).read_text().replace("/opt/windlass/bin/windlass", "/bin/true"))
+    command = [program, "verify", str(copy)]
+    told = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (told.returncode, told.stderr) == (0, "")

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.server.errors import ErrorReply
-from windlass.server.messages import SSE_TYPE, error_reply
+from windlass.server.messages import SSE_TYPE
 from windlass.server.routing import Route, path_parameters
 
 REF = "#/components/schemas/{name}"
@@ -30,13 +29,13 @@ def build_document(routes: Sequence[Route]) -> dict[str, Any]:
     types = _unique(
         kind
         for route in routes
-        for kind in (route.body, route.reply, route.query)
+        for kind in (route.body, route.reply, route.query, route.error_body)
         if kind is not None
     )
     schemas, components = msgspec.json.schema_components(
-        [ErrorReply, *types], ref_template=REF, schema_hook=_describe_other
+        types, ref_template=REF, schema_hook=_describe_other
     )
-    known = dict(zip([ErrorReply, *types], schemas, strict=True))
+    known = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         operation = _describe_route(route, known, components)
@@ -72,7 +71,10 @@ def _describe_route(
         operation["description"] = f"Needs the role {route.role}."
     if route.takes_upload:
         data = {"type": "string", "format": "binary", "minLength": 1}
-        operation["requestBody"] = {"required": True, "content": {"*/*": {"schema": data}}}
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"application/octet-stream": {"schema": data}},
+        }
     if route.body is not None:
         operation["requestBody"] = {
             "required": True,
@@ -120,9 +122,11 @@ def _responses(route: Route, known: dict[Any, dict[str, Any]]) -> dict[str, Any]
     if route.reply is not None and route.stored_replies and route.scope == "session":
         # A message that the run has not taken yet is accepted.
         responses.setdefault("202", found)
+    for status in route.other_statuses:
+        responses[str(status)] = {"description": "Taken."}
     error: dict[str, Any] = {"description": _describe_errors(route)}
-    if route.error_shape is error_reply:
-        error["content"] = {"application/json": {"schema": known[ErrorReply]}}
+    if route.error_body is not None:
+        error["content"] = {"application/json": {"schema": known[route.error_body]}}
     responses["default"] = error
     return responses
 

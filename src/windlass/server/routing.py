@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import msgspec
 
 from windlass.server.access import Role
-from windlass.server.errors import ApiError
+from windlass.server.errors import ApiError, ErrorReply
 from windlass.server.messages import HttpReply, HttpRequest, Reply, error_reply
 from windlass.server.service import Service
 
@@ -55,6 +55,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """The handler itself makes its change once for an `Idempotency-Key`. So a request that is sent
     again while the first one is under way joins it, instead of being refused."""
     error_shape: ErrorShape = error_reply
+    error_body: Any = ErrorReply
+    """The type of the body of an error, as `error_shape` makes it."""
+    other_statuses: tuple[int, ...] = ()
+    """Of further replies that are not errors, and have no body."""
 
 
 class MatchedRoute(msgspec.Struct, frozen=True):

@@ -103,6 +103,7 @@ def _make_rpc_route(path: str, name: str) -> Route:
         streams=True,
         content_types=(JSON_TYPE, SSE_TYPE),
         error_shape=shape_error,
+        error_body=RpcReply,
     )
 
 

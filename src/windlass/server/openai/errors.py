@@ -28,6 +28,12 @@ class ErrorDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """The run that the error is about, with the questions that it waits for."""
 
 
+class OpenAIErrorReply(msgspec.Struct, frozen=True):
+    """The body of an error."""
+
+    error: ErrorDetails
+
+
 class OpenAIError(ApiError):
     """A request that is refused, with the field that is wrong or the run that it is about."""
 
@@ -63,4 +69,4 @@ def openai_error_reply(error: ApiError) -> HttpReply:
         # The run has been paid for. Asking again would pay for another one.
         headers["x-should-retry"] = "false"
     status = error.status
-    return HttpReply(status, {"error": describe_error(error)}, headers)
+    return HttpReply(status, OpenAIErrorReply(describe_error(error)), headers)

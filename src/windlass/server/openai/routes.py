@@ -9,7 +9,7 @@ from windlass.core.errors import WindlassError
 from windlass.server.errors import api_error_from
 from windlass.server.messages import ApiError, HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.openai.chat import ChatChunks, ChatCompletion, make_completion
-from windlass.server.openai.errors import describe_error, openai_error_reply
+from windlass.server.openai.errors import OpenAIErrorReply, describe_error, openai_error_reply
 from windlass.server.openai.following import CancellingFrames, RunFollower, find_run
 from windlass.server.openai.objects import (
     ModelList,
@@ -141,6 +141,7 @@ ROUTES = (
         summary="List the agents of the service, as models.",
         reply=ModelList,
         error_shape=openai_error_reply,
+        error_body=OpenAIErrorReply,
     ),
     Route(
         method="GET",
@@ -152,6 +153,7 @@ ROUTES = (
         reply=ModelObject,
         errors=("model_not_found",),
         error_shape=openai_error_reply,
+        error_body=OpenAIErrorReply,
     ),
     Route(
         method="POST",
@@ -168,6 +170,7 @@ ROUTES = (
         streams=True,
         errors=("approval_required", "model_not_found", "run_failed", "unsupported_parameter"),
         error_shape=openai_error_reply,
+        error_body=OpenAIErrorReply,
     ),
     Route(
         method="POST",
@@ -184,6 +187,7 @@ ROUTES = (
         streams=True,
         errors=("approval_required", "model_not_found", "unsupported_parameter"),
         error_shape=openai_error_reply,
+        error_body=OpenAIErrorReply,
     ),
     Route(
         method="GET",
@@ -198,6 +202,7 @@ ROUTES = (
         streams=True,
         errors=("response_not_found",),
         error_shape=openai_error_reply,
+        error_body=OpenAIErrorReply,
     ),
     Route(
         method="POST",
@@ -212,5 +217,6 @@ ROUTES = (
         reply=ResponseObject,
         errors=("response_not_found",),
         error_shape=openai_error_reply,
+        error_body=OpenAIErrorReply,
     ),
 )

@@ -79,7 +79,7 @@ class HighlightBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class HighlightReply(msgspec.Struct, frozen=True):
     """The code in pieces: the kind of each, and its text; null if the language is not known."""
 
-    spans: Sequence[tuple[str, str]] | None
+    spans: Sequence[Sequence[str]] | None
 
 
 class PatternBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
