@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
+from windlass import document_text
 from windlass.core.errors import ConfigError
-from windlass.knowledge import documents as reading
 from windlass.knowledge import ingestion as ingesting
 from windlass.knowledge.documents import DocumentText, UnreadableFile, read_document
 from windlass.knowledge.ingestion import IngestProgress, IngestReport, IngestSettings, ingest
@@ -159,8 +159,8 @@ async def test_a_pdf_without_its_reader_is_refused_at_once(
     store: SqliteKnowledge, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "manual.pdf").write_bytes(pdf("Grease"))
-    monkeypatch.setattr(reading, "find_spec", lambda _name: None)
-    with pytest.raises(ConfigError, match=r"windlass\[knowledge\]"):
+    monkeypatch.setattr(document_text, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match=r"windlass\[documents\]"):
         await ingest(store, folder, PROJECT)
     assert await store.list_places(PROJECT) == {}
 

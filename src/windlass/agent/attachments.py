@@ -5,6 +5,7 @@ from pathlib import Path
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import FilePart, ImagePart
+from windlass.document_text import UnreadableDocument, is_document, read_document_text
 
 MAGIC_NUMBERS = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -16,9 +17,16 @@ WEBP_MAGIC = b"RIFF", b"WEBP"
 
 
 def attach(
-    source: str | Path | bytes, *, media_type: str | None = None, name: str = ""
+    source: str | Path | bytes,
+    *,
+    media_type: str | None = None,
+    name: str = "",
+    as_text: bool = False,
 ) -> ImagePart | FilePart:
     """Make a part of a prompt, to stand beside its text.
+
+    With `as_text`, the text of a document (PDF, Word, PowerPoint, Excel) is attached in its place,
+    which every model can read; this needs the extra `documents`.
 
     The media type is taken from the content, or else from the name; give `media_type` if neither
     shows it. Raises ConfigError if the file cannot be read or its type is not known.
@@ -37,9 +45,21 @@ def attach(
             data = path.read_bytes()
         except OSError as error:
             raise ConfigError(f"attach({str(source)!r}): {error.strerror}") from None
+    if as_text:
+        return _attach_text(file_name, data)
     return _make_part(
         media_type or _type_from_content(data) or _type_from_name(file_name), file_name, data=data
     )
+
+
+def _attach_text(name: str, data: bytes) -> FilePart:
+    if not is_document(name):
+        raise ConfigError(f"attach({name!r}, as_text=True): it is not a document that can be read")
+    try:
+        text = read_document_text(name, data)
+    except UnreadableDocument as error:
+        raise ConfigError(f"attach({name!r}): {error}") from None
+    return FilePart("text/plain", f"{name}.txt", text.encode())
 
 
 def _make_part(

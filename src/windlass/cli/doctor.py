@@ -34,6 +34,7 @@ from windlass.tools.shell.sandbox import describe_sandbox, probe_bubblewrap
 
 EXTRA_PACKAGES = {
     "cedar": "cedarpy",
+    "documents": "docx",
     "knowledge": "pypdf",
     "local": "xllamacpp",
     "mcp": "mcp",

@@ -1,15 +1,19 @@
-"""Files in, text out: plain text, Markdown, HTML, PDF.
+"""Files in, text out: plain text, Markdown, HTML, and documents such as PDF and Word.
 
 The law: whatever a file holds, reading it ends. A file that cannot be read is reported in one line.
 """
 
-import io
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 
 import msgspec
 
-from windlass.core.errors import ConfigError
+from windlass.document_text import (
+    UnreadableDocument,
+    is_document,
+    read_document_text,
+    read_pdf_title,
+    require_reader,
+)
 from windlass.html_text import html_to_text
 from windlass.knowledge.chunks import TextFormat, first_heading
 
@@ -29,16 +33,29 @@ class UnreadableFile(Exception):
 def read_document(name: str, data: bytes) -> DocumentText:
     """The text of a file, read by the extension of its name. An unknown one means plain text.
 
-    Raises UnreadableFile, and ConfigError for a PDF if pypdf is not installed.
+    Raises UnreadableFile, and ConfigError for a document whose reader is not installed.
     """
+    if is_document(name):
+        try:
+            return _read_office_file(name, data)
+        except UnreadableDocument as error:
+            raise UnreadableFile(str(error)) from error
     extension = name.rpartition(".")[2].casefold()
     return _READERS.get(extension, _read_plain_text)(data)
 
 
+def _read_office_file(name: str, data: bytes) -> DocumentText:
+    text = read_document_text(name, data)
+    if name.casefold().endswith(".pdf"):
+        return DocumentText(read_pdf_title(data), text, "text")
+    return DocumentText(first_heading(text), text, "markdown")
+
+
 def check_readable(names: Sequence[str]) -> None:
     """Raise ConfigError if one of the files needs a reader that is not installed."""
-    if any(name.casefold().endswith(".pdf") for name in names) and find_spec("pypdf") is None:
-        raise ConfigError("reading PDF files needs pypdf: pip install 'windlass[knowledge]'")
+    for name in names:
+        if is_document(name):
+            require_reader(name)
 
 
 def _decode_text(data: bytes) -> str:
@@ -63,23 +80,9 @@ def _read_html(data: bytes) -> DocumentText:
     return DocumentText(title, text, "markdown")
 
 
-def _read_pdf(data: bytes) -> DocumentText:
-    check_readable(["a.pdf"])
-    import pypdf  # noqa: PLC0415 - an extra
-
-    try:
-        reader = pypdf.PdfReader(io.BytesIO(data))
-        text = "\n\n".join(page.extract_text() for page in reader.pages)
-        title = reader.metadata.title if reader.metadata else None
-    except Exception as error:  # pypdf raises errors of many kinds for a broken file
-        raise UnreadableFile(f"it is not a readable PDF ({type(error).__name__})") from error
-    return DocumentText(str(title or ""), text, "text")
-
-
 _READERS: dict[str, Callable[[bytes], DocumentText]] = {
     "htm": _read_html,
     "html": _read_html,
     "markdown": _read_markdown,
     "md": _read_markdown,
-    "pdf": _read_pdf,
 }

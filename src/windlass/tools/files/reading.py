@@ -4,8 +4,16 @@ Other files are refused with a text that names their kind, because their bytes w
 prompt.
 """
 
-from windlass.core.errors import ModelRetry
-from windlass.core.messages import ImagePart
+from dataclasses import replace
+
+from windlass.core.errors import ConfigError, ModelRetry
+from windlass.core.messages import ContentPart, ImagePart, TextPart
+from windlass.document_text import (
+    UnreadableDocument,
+    is_document,
+    read_document_text,
+    render_pdf_pages,
+)
 from windlass.tools.files.paths import quote_path
 from windlass.tools.files.workspace import FileContent
 from windlass.tools.results import to_content
@@ -57,6 +65,26 @@ def read_picture(content: FileContent) -> ImagePart | None:
             f"{format_size(PICTURE_BYTES_MAX)} is the most that can be shown."
         )
     return part
+
+
+def read_document(content: FileContent, offset: int, limit: int) -> str | list[ContentPart] | None:
+    """Return a page of the text of a document, such as a Word file; None if it is not a document.
+
+    Of a PDF without text, which is a scan, the first pages are shown as pictures. Raises ModelRetry
+    if the document cannot be read.
+    """
+    if not is_document(content.path) or not is_binary(content.data):
+        return None
+    try:
+        text = read_document_text(content.path, content.data)
+        if not text and content.data.startswith(b"%PDF-"):
+            note = TextPart(f"[{printable_name(content.path)} has no text; its first pages:]")
+            pages = render_pdf_pages(content.data)
+            return [note, *(ImagePart("image/png", page) for page in pages)]
+    except (UnreadableDocument, ConfigError) as error:
+        raise ModelRetry(f"{quote_path(content.path)}: {error}") from error
+    as_text = replace(content, data=text.encode(), size=len(text.encode()))
+    return format_page(as_text, offset, limit)
 
 
 def decode_text(content: FileContent) -> str:

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ModelRetry
-from windlass.core.messages import ImagePart
+from windlass.core.messages import ContentPart, ImagePart
 from windlass.tools.files.edits import (
     TEXT_CHARS_MAX,
     Edit,
@@ -36,6 +36,7 @@ from windlass.tools.files.reading import (
     format_size,
     is_binary,
     printable_name,
+    read_document,
     read_picture,
 )
 from windlass.tools.files.snapshots import FileSnapshots
@@ -110,13 +111,17 @@ class FileToolset:
         limit: Annotated[
             int, Meta(ge=1, le=LINES_MAX, description="How many lines to read.")
         ] = LINES_MAX,
-    ) -> str | ImagePart:
-        """Read a file: text with line numbers, or a picture. For a folder, list its contents."""
+    ) -> str | ImagePart | list[ContentPart]:
+        """Read a file: text with line numbers, a picture, or the text of a document such as a PDF.
+
+        For a folder, list its contents.
+        """
         if self._workspace.is_folder(path):
             folder = self._workspace.locate_path(path)
             return format_listing(folder, self._workspace.list_entries(path))
         content = self._workspace.read_file(path, FILE_BYTES_MAX)
-        return read_picture(content) or format_page(content, offset, limit)
+        document = read_document(content, offset, limit)
+        return document or read_picture(content) or format_page(content, offset, limit)
 
     def glob(
         self,
