@@ -22,7 +22,7 @@ GUIDES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "docs/security.md
 """Pages that lead to files of the repository."""
 
 PUBLIC = re.compile(
-    r"windlass(\.(fleet|gates|journals|knowledge|models|ports|project|server|telemetry|tools"
+    r"windlass(\.(evaluation|fleet|gates|journals|knowledge|models|ports|project|server|telemetry|tools"
     r"|testing(\.\w+)?))?"
 )
 """Modules that users may import from."""

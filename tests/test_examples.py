@@ -18,6 +18,7 @@ PRINTS = {
         "budget_exceeded: the budget team has no room for the next request",
         "$0.02971 of $0.03",
     ],
+    "evaluation": ["careful: 92%, at least 74%", "hasty: 33%, at least 18%", "worse"],
     "openai_endpoint": ["The jib weighs two tonnes.", "Four tonnes."],
     "subagents": [
         "clerk completed",

@@ -38,7 +38,7 @@ OUTPUT_MAX = 80
 PROMPTS: Mapping[str, str] = {
     "plain": "You are a helpful assistant.",
     "told": "You are a helpful assistant. Use the tools to answer. Do not guess.",
-    "ordered": "Always answer by calling get_weather with the city of the question.",
+    "forbidden": "Never answer in words. Every answer is a call of the tool get_weather.",
 }
 CITIES = ("Paris", "Tokyo", "Cairo", "Lima", "Toronto", "Madrid")
 STYLE = """<style>
@@ -118,14 +118,15 @@ def write_page(reports: Mapping[str, Report], comparisons: Mapping[str, Comparis
         for name, report in reports.items()
     ]
     compared = [f"- **{name}**: {describe_comparison(one)}" for name, one in comparisons.items()]
+    times = f"{first.repeat} times each"
     lines = [
         "<!-- Written by tools/eval_example.py (`make eval-example`); do not edit. -->",
         "",
         "# Which of three prompts?",
         "",
         "SmolLM2 has 135 million parameters and runs on any machine. It has one tool,",
-        f"`get_weather`, and is asked for the weather in {len(CITIES)} cities, {first.repeat} times",
-        "each, at a temperature of 0.8. A trial passes if the tool ran with the city of the question.",
+        f"`get_weather`, and is asked for the weather in {len(CITIES)} cities, {times},",
+        "at a temperature of 0.8. A trial passes if the tool ran with the city of the question.",
         "Nobody judges: the facts of each trial say what was called.",
         "",
         "![Pass rates with 95 % intervals](img/evaluation_prompts.svg)",
@@ -160,7 +161,7 @@ def write_page(reports: Mapping[str, Report], comparisons: Mapping[str, Comparis
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeat", type=int, default=10)
+    parser.add_argument("--repeat", type=int, default=8)
     given = parser.parse_args()
     JOURNAL.parent.mkdir(parents=True, exist_ok=True)
     journal = SqliteJournal(JOURNAL)
