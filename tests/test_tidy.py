@@ -40,7 +40,6 @@ SMALL_MODULES = {
     "windlass.cli.acp",
     "windlass.cli.completion",
     "windlass.cli.migrate",
-    "windlass.cli.tools",
 }
 
 # Written with character classes, so that the patterns do not find themselves.

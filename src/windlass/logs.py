@@ -6,6 +6,8 @@ the logger itself does this, so that no handler gets more than another.
 """
 
 import logging
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import final
 
 from typing_extensions import override
@@ -62,3 +64,29 @@ def get_logger(name: str) -> logging.Logger:
     logger = logging.getLogger(name)
     logger.addFilter(_SECRET_FILTER)
     return logger
+
+
+@contextmanager
+def forward_warnings(show: Callable[[str], object]) -> Generator[None]:
+    """Call `show` with each warning of the package during the block, from any thread.
+
+    Without a handler, warnings go to standard error, wherever its cursor is.
+    """
+    logger = logging.getLogger("windlass")
+    handler = _ForwardingHandler(show)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@final
+class _ForwardingHandler(logging.Handler):
+    def __init__(self, show: Callable[[str], object]) -> None:
+        super().__init__(logging.WARNING)
+        self._show = show
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show(record.getMessage())

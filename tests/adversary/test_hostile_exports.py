@@ -19,8 +19,8 @@ from windlass.journals.chain import chain_hash, chain_root
 from windlass.journals.forking import fork
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import GateRequest, Journal
-from windlass.project.agents import ADDRESSES_KEY
 from windlass.project.launches import CONTEXT_KEY, last_launch
+from windlass.project.permissions import ADDRESSES_KEY
 from windlass.testing import ScriptedModel, call
 
 sent: list[str] = []

@@ -12,7 +12,8 @@ from shells import require_tier
 from windlass.core.setup import ToolSpec
 from windlass.core.verdicts import Allow, Ask
 from windlass.ports import GateRequest
-from windlass.project.agents import ProjectAgent, build_gate, load_agent
+from windlass.project.agents import ProjectAgent, load_agent
+from windlass.project.permissions import build_gate
 from windlass.tools.run_context import RunContext
 
 pytestmark = pytest.mark.contract("G4")

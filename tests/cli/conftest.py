@@ -10,6 +10,7 @@ import windlass.project.files
 from cli_types import Cli
 from windlass.cli import main
 from windlass.testing.fault_server import FaultServer, serve_in_thread
+from windlass_shell import WindlassShell
 
 KEY = "sk-test-0123456789abcdef"
 
@@ -54,3 +55,10 @@ def server(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultServ
         monkeypatch.setenv("OPENAI_BASE_URL", running.url)
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         yield running
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[WindlassShell]:
+    """A shell in an empty project; `openai-chat:m` is asked at its server."""
+    with serve_in_thread(FaultServer()) as running:
+        yield WindlassShell(tmp_path, running)

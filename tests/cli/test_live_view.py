@@ -137,7 +137,7 @@ def test_the_status_says_what_is_waited_for_and_what_it_took() -> None:
     assert seen[1] == "waiting for the model 2.0 s · step 1 · 4.0 s"
     assert seen[2].startswith("thinking 2.0 s · step 1")
     assert seen[6].startswith("running read 2.0 s · step 1 · 1,234 tokens · $0.0042")
-    assert seen[11].startswith("retrying in 2 s · step 2")
+    assert seen[11].startswith("retrying in 2 s (failed once) · step 2")
     assert seen[17].startswith("waiting for you")
     status.set_note("compiling\n")
     assert status.format_line().endswith("compiling")

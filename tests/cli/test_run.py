@@ -21,8 +21,12 @@ RUN = ("run", "-m", "openai-chat:m")
 
 
 def asked(server: FaultServer, at: int = -1) -> list[dict[str, Any]]:
-    """What the model was shown, without the system prompt."""
-    return server.requests[at].json["messages"][1:]
+    """What the model was shown, without the system prompt and without what the program added."""
+    messages = server.requests[at].json["messages"][1:]
+    first = messages[0]["content"]
+    if isinstance(first, str):
+        messages[0]["content"] = first.partition("\n\n\n\n<surroundings>")[0]
+    return messages
 
 
 def session_in(output: str) -> str:
@@ -153,7 +157,7 @@ def test_a_picture_goes_along(cli: Cli, server: FaultServer, project: Path) -> N
     (project / "p.png").write_bytes(b"\x89PNG\r\n\x1a\n0000")
     server.add_answers(text_answer("A picture."))
     assert cli(*RUN, "what is it?", "--image", "p.png").exit_code == 0
-    assert [part["type"] for part in asked(server)[0]["content"]] == ["text", "image_url"]
+    assert [part["type"] for part in asked(server)[0]["content"]] == ["text", "image_url", "text"]
 
 
 def test_the_tools_that_are_offered_are_chosen(cli: Cli, server: FaultServer) -> None:
@@ -251,9 +255,9 @@ def test_a_denial_reaches_the_model_with_its_reason(
 
 
 def test_an_answer_need_not_go_on(cli: Cli, server: FaultServer) -> None:
-    server.add_answers(chat_answer(call_chunks("bash", '{"command":"true"}')), text_answer("Done."))
+    server.add_answers(chat_answer(call_chunks("bash", '{"command":"make"}')), text_answer("Done."))
     name = session_in(cli(*RUN, "do it").stderr)
-    assert cli("approve", name, "c1_0", "--always", "bash(true)", "--no-resume").exit_code == 0
+    assert cli("approve", name, "c1_0", "--always", "bash(make)", "--no-resume").exit_code == 0
     assert len(server.requests) == 1
     assert cli("approve", name).exit_code == 12
     assert cli("resume", name).stdout == "Done.\n"
@@ -370,7 +374,7 @@ def test_a_run_with_another_set_up_is_resumed_only_with_consent(
     cli: Cli, server: FaultServer
 ) -> None:
     """J9."""
-    server.add_answers(chat_answer(call_chunks("bash", '{"command":"true"}')), text_answer("Done."))
+    server.add_answers(chat_answer(call_chunks("bash", '{"command":"make"}')), text_answer("Done."))
     name = session_in(cli(*RUN, "go").stderr)
     changed = cli("resume", name, "--tools", "bash", "--permission-mode", "allow-all")
     assert changed.exit_code == 2
@@ -430,7 +434,7 @@ def test_the_skills_of_the_project_can_be_read(
 
 
 def test_another_journal_may_be_named(cli: Cli, server: FaultServer, project: Path) -> None:
-    server.add_answers(chat_answer(call_chunks("bash", '{"command":"true"}')), text_answer("Done."))
+    server.add_answers(chat_answer(call_chunks("bash", '{"command":"make"}')), text_answer("Done."))
     name = session_in(cli(*RUN, "go", "--journal", "here.db").stderr)
     assert (project / "here.db").exists()
     assert cli("approve", name).exit_code == 12

@@ -17,7 +17,7 @@ RUN = ("run", "-m", "openai-chat:m", "--output-format", "json")
 
 
 def question_about_a_command(cli: Cli, server: FaultServer) -> str:
-    server.add_answers(chat_answer(call_chunks("bash", '{"command": "true"}')))
+    server.add_answers(chat_answer(call_chunks("bash", '{"command": "make"}')))
     done = cli(*RUN, "go")
     assert done.exit_code == OUTCOME_CODES["suspended"], done.output
     return json.loads(done.stdout)["questions"][0]["question"]

@@ -12,10 +12,11 @@ from windlass.environ import may_come_from_dotenv, read_environment
 from windlass.journals.memory import MemoryJournal
 from windlass.models.vendors import load_vendors
 from windlass.ports import GateRequest
-from windlass.project.agents import ProjectAgent, build_gate, build_instructions, load_agent
+from windlass.project.agents import ProjectAgent, build_instructions, load_agent
 from windlass.project.effects import describe_effects
 from windlass.project.files import load_settings
 from windlass.project.launches import build_launch
+from windlass.project.permissions import build_gate
 from windlass.project.snapshot import take_snapshot
 from windlass.project.trust import TrustStore, keep_trust, open_project
 
@@ -82,11 +83,11 @@ async def test_a_mode_on_the_command_line_goes_before_the_policy_of_a_project(
     (project / "windlass.toml").write_text('policy = "p.toml"\n')
     (project / "p.toml").write_text('default = "allow"\ndeny = ["bash(rm *)"]\n')
     open_agent = load_agent({}, project, trust=True)
-    assert await judge(open_agent, BASH, command="ls") is Allow
+    assert await judge(open_agent, BASH, command="make") is Allow
     strict = load_agent({"permission_mode": "read-only"}, project, trust=True)
-    assert await judge(strict, BASH, command="ls") is Deny
+    assert await judge(strict, BASH, command="make") is Deny
     user_settings(project, 'permission_mode = "ask"\n')
-    assert await judge(load_agent({}, project, trust=True), BASH, command="ls") is Ask
+    assert await judge(load_agent({}, project, trust=True), BASH, command="make") is Ask
 
 
 @pytest.mark.contract("G4")
@@ -99,7 +100,7 @@ async def test_the_policies_of_user_and_project_both_apply(project: Path) -> Non
     agent = load_agent({}, project, trust=True)
     assert await judge(agent, BASH, command="git push") is Ask
     assert await judge(agent, BASH, command="rm x") is Deny
-    assert await judge(agent, BASH, command="ls") is Allow
+    assert await judge(agent, BASH, command="make") is Allow
 
 
 @pytest.mark.contract("G4")
@@ -108,9 +109,9 @@ async def test_before_trust_a_policy_can_only_deny_and_ask(project: Path) -> Non
     (project / "p.toml").write_text('default = "allow"\nallow = ["bash"]\ndeny = ["bash(rm *)"]\n')
     agent = load_agent({}, project, trust=False)
     assert await judge(agent, BASH, command="rm x") is Deny
-    assert await judge(agent, BASH, command="ls") is Ask
+    assert await judge(agent, BASH, command="make") is Ask
     flags = {"permission_mode": "allow-all"}
-    assert await judge(load_agent(flags, project, trust=False), BASH, command="ls") is Allow
+    assert await judge(load_agent(flags, project, trust=False), BASH, command="make") is Allow
 
 
 @pytest.mark.contract("G4")

@@ -4,7 +4,6 @@ import codecs
 import fcntl
 import os
 import pty
-import re
 import select
 import signal
 import struct
@@ -12,10 +11,13 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+import pyte
+import pyte.screens
 
 PATIENCE_S = 30.0
 TAKE = (
@@ -24,90 +26,64 @@ TAKE = (
     "os.execvp(sys.argv[1], sys.argv[1:])"
 )
 """Makes the terminal the program's own, so that Ctrl-C reaches it, and becomes the program."""
-CONTROL = re.compile(
-    r"\x1b\[(?P<args>[0-9;?]*)(?P<end>[A-Za-z])|\x1b\][^\x07]*\x07|\x1b[()][A-Z0-9]|\x1b[=>78]"
-)
+ROWS = 40
+SCROLLED_MAX = 10_000
 
 
 class ScreenPage:
-    """What a terminal shows, for the few controls that our programs and readline use."""
+    """What a terminal shows, with the lines that have scrolled out at its top."""
 
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self.rows: list[list[str]] = [[]]
-        self.row = self.column = 0
-        self._rest = ""
+    def __init__(self, width: int, rows: int = ROWS) -> None:
+        self._screen = pyte.HistoryScreen(width, rows, history=SCROLLED_MAX, ratio=0.001)
+        self._stream = pyte.Stream(self._screen)
 
     def feed(self, text: str) -> None:
-        text = self._rest + text
-        at = 0
-        while at < len(text):
-            if text[at] == "\x1b":
-                found = CONTROL.match(text, at)
-                if found is None:
-                    break
-                self._apply_control(found["end"] or "", found["args"] or "")
-                at = found.end()
-                continue
-            self._put_char(text[at])
-            at += 1
-        self._rest = text[at:]
+        self._stream.feed(text)
 
-    def _put_char(self, char: str) -> None:
-        if char == "\r":
-            self.column = 0
-        elif char == "\n":
-            self.row += 1
-            if self.row == len(self.rows):
-                self.rows.append([])
-        elif char == "\b":
-            self.column = max(0, self.column - 1)
-        elif char >= " ":
-            if self.column == self.width:
-                self._put_char("\r")
-                self._put_char("\n")
-            line = self.rows[self.row]
-            line.extend(" " * (self.column + 1 - len(line)))
-            line[self.column] = char
-            self.column += 1
+    def resize(self, width: int) -> None:
+        self._screen.resize(columns=width)
 
-    def _apply_control(self, end: str, args: str) -> None:
-        count = int(args) if args.isdecimal() else 1
-        match end:
-            case "K":
-                del self.rows[self.row][self.column :]
-            case "C":
-                self.column += count
-            case "D":
-                self.column = max(0, self.column - count)
-            case "A":
-                self.row = max(0, self.row - count)
-            case "J":
-                del self.rows[self.row][self.column :]
-                del self.rows[self.row + 1 :]
-            case "H":
-                self.rows = [[]]
-                self.row = 0
-                self.column = 0
-            case _:
-                pass
+    @property
+    def visible(self) -> list[str]:
+        """The lines of the window, without blank ones at its end."""
+        lines = [line.rstrip() for line in self._screen.display]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
 
     @property
     def text(self) -> str:
-        return "\n".join("".join(row).rstrip() for row in self.rows)
+        scrolled = [
+            "".join(line[at].data for at in range(self._screen.columns)).rstrip()
+            for line in self._screen.history.top
+        ]
+        return "\n".join([*scrolled, *self.visible])
+
+    def style_of(self, words: str) -> pyte.screens.Char:
+        """The first character of words in the window, with its colours."""
+        for row, line in enumerate(self._screen.display):
+            if words in line:
+                return self._screen.buffer[row][line.index(words)]
+        raise AssertionError(f"{words!r} is not in the window")
 
 
 class Terminal:
     """A program in its own terminal."""
 
     def __init__(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, width: int = 80
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        width: int = 80,
+        rows: int = ROWS,
     ) -> None:
-        self.page = ScreenPage(width)
+        self.page = ScreenPage(width, rows)
         self.raw = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._fd, child = pty.openpty()
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, width, 0, 0))
         self.process = subprocess.Popen(
             [sys.executable, "-c", TAKE, *argv],
             stdin=child,
@@ -144,20 +120,32 @@ class Terminal:
         self.process.wait()
 
     def resize(self, width: int) -> None:
-        self.page.width = width
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+        self.page.resize(width)
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, width, 0, 0))
 
     def input_modes(self) -> int:
         """Return how the terminal treats input: echo, line mode, signals."""
         return termios.tcgetattr(self._fd)[3]
 
     def wait_for_text(self, words: str, *, count: int = 1) -> str:
-        """Read until the text is on the page `count` times. Returns the page."""
+        """Read until the text is on the page `count` times, wrapped or not. Returns the page."""
         deadline = time.monotonic() + PATIENCE_S
-        while self.page.text.count(words) < count:
+        while self._count_words(words) < count:
             if time.monotonic() > deadline or not self._read():
                 shown = f"{words!r} did not come. The page:\n{self.page.text}"
                 raise AssertionError(shown)
+        return self.page.text
+
+    def _count_words(self, words: str) -> int:
+        page = self.page.text
+        return max(page.count(words), " ".join(page.split()).count(words))
+
+    def wait_until(self, is_there: Callable[[Sequence[str]], bool]) -> str:
+        """Read until the lines of the window are as they should be. Returns the page."""
+        deadline = time.monotonic() + PATIENCE_S
+        while len(self.page.visible) < 2 or not is_there(self.page.visible):
+            if time.monotonic() > deadline or not self._read():
+                raise AssertionError(f"it did not come. The page:\n{self.page.text}")
         return self.page.text
 
     def wait_for_exit(self) -> int:

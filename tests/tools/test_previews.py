@@ -134,7 +134,9 @@ async def test_a_preview_that_fails_or_hangs_stops_nobody() -> None:
     final = "It cannot be undone."
     assert shown == {
         "fail": CallPreview(final),
-        "refuse": CallPreview(f"As things are now, the call would fail: not on Sundays {final}"),
+        "refuse": CallPreview(
+            "As things are now, the call would fail: not on Sundays", would_fail=True
+        ),
         "hang": CallPreview(
             f"What would change is not known: it took too long to find out. {final}"
         ),

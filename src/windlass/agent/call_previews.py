@@ -47,8 +47,9 @@ def _mask_preview(preview: CallPreview, mask_text: Callable[[str], str]) -> Call
         # The signs stand between the lines of a secret that has several of them.
         side = "\n".join(line[1:] for line in lines if line[:1] in (" ", sign))
         if mask_text(side) != side:
-            return CallPreview(f"{note} The difference has a secret in it, and is not shown.")
-    return CallPreview(note, diff)
+            note = f"{note} The difference has a secret in it, and is not shown."
+            return CallPreview(note, would_fail=preview.would_fail)
+    return replace(preview, note=note, diff=diff)
 
 
 async def add_previews(asked: Sequence[AskedQuestion]) -> list[OpenQuestion]:

@@ -5,6 +5,7 @@ The law: an error of ours is one line that says what to do, never a traceback.
 
 import builtins
 import errno
+import sys
 from keyword import iskeyword
 from typing import Any
 
@@ -106,12 +107,13 @@ def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) ->
 
 @click.group(
     cls=LazyCommands,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 First steps:
+  windlass                            a chat in this folder
   windlass demo                       needs no key
   windlass run "what is in here?"     asks before it changes anything
-  windlass chat
   windlass doctor                     what this machine can do""",
 )
 @click.option(
@@ -122,5 +124,15 @@ First steps:
     callback=_show_version,
     help="Show the version and exit.",
 )
-def main() -> None:
-    """Run agents whose journal is the run: kill one anywhere, and it finishes."""
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """Run agents whose journal is the run: kill one anywhere, and it finishes.
+
+    Without a command, it opens a chat in this folder.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        commands.chat.main(args=[], prog_name="windlass chat", standalone_mode=False)
+    else:
+        click.echo(ctx.get_help())

@@ -21,8 +21,10 @@ from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import Allow, AllowAlways, Deny, PersonAnswer
 from windlass.environ import find_login_name
 from windlass.ports import Journal
+from windlass.project.journals import ManagedJournal
 from windlass.project.session_names import find_session
 
+WAITING_SHOWN = 5
 EXACT_CALL = ""
 """The value of `--always` without a pattern: for exactly this call."""
 
@@ -44,11 +46,12 @@ def _answer_options(command: CommandT) -> CommandT:
 @click.command(
     epilog="""\b
 Examples:
-  windlass approve a83f90                          the one call that waits
+  windlass approve                                 the one call that waits
+  windlass approve a83f90                          the one that waits in a session
   windlass approve a83f90 c2_0 --always "bash(git status*)"
   windlass approve a83f90 --no-resume              answer, and resume later"""
 )
-@click.argument("session")
+@click.argument("session", required=False)
 @click.argument("call", required=False)
 @click.option(
     "--always",
@@ -64,7 +67,7 @@ Examples:
 )
 @_answer_options
 def approve(
-    session: str,
+    session: str | None,
     call: str | None,
     always: str | None,
     digest: str | None,
@@ -73,9 +76,9 @@ def approve(
 ) -> None:
     """Allow a call that a run waits for, and resume the run.
 
-    SESSION may be part of the session's name. CALL is needed only if several calls wait. The answer
-    is valid only for the arguments that were shown, and all of them are shown. A long call must be
-    approved with its digest.
+    SESSION may be part of the session's name, and is needed only if several runs wait. CALL is
+    needed only if several calls wait. The answer is valid only for the arguments that were shown,
+    and all of them are shown. A long call must be approved with its digest.
     """
     reply = Allow("person") if always is None else AllowAlways(always, "person")
     answering = _answer_question(session, call, reply, quiet=quiet, digest=digest, **given)
@@ -87,12 +90,12 @@ def approve(
 Example:
   windlass deny a83f90 --reason "not on the main branch" """
 )
-@click.argument("session")
+@click.argument("session", required=False)
 @click.argument("call", required=False)
 @click.option("--reason", metavar="WHY", default="", help="The reason, for the model.")
 @_answer_options
 def deny(
-    session: str,
+    session: str | None,
     call: str | None,
     reason: str,
     quiet: bool,
@@ -107,7 +110,7 @@ def deny(
 
 
 async def _answer_question(
-    session: str,
+    session: str | None,
     call: str | None,
     reply: PersonAnswer,
     *,
@@ -121,7 +124,7 @@ async def _answer_question(
     context = load_context(flags, quiet=quiet, trust=given["trust"])
     screen = context.terminal.screen
     async with context.open_journal() as journal:
-        name = (await find_session(journal, session)).session
+        name = await _choose_waiting(journal, session)
         question = await _find_question(journal, name, call)
         if not quiet:
             word = "no" if isinstance(reply, Deny) else "yes"
@@ -154,6 +157,22 @@ def _check_was_read(question: Question, digest: str | None) -> None:
             f"nothing was approved: --digest {digest} is not the digest of call "
             f"{question.call.id}. Look at the question again"
         )
+
+
+async def _choose_waiting(journal: ManagedJournal, session: str | None) -> str:
+    """The session that was named, or the only one that waits for an answer.
+
+    Raises NothingToDo if none waits, and ConfigError if several do.
+    """
+    if session is not None:
+        return (await find_session(journal, session)).session
+    waiting = await journal.sessions(state=("waiting",), limit=WAITING_SHOWN + 1)
+    if not waiting:
+        raise NothingToDo("no run waits for an answer")
+    if len(waiting) > 1:
+        names = ", ".join(summary.session for summary in waiting[:WAITING_SHOWN])
+        raise ConfigError(f"several runs wait for an answer: name one of {names}")
+    return waiting[0].session
 
 
 async def _find_question(journal: Journal, session: str, call: str | None) -> Question:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from windlass.agent.call_previews import preview_call
 from windlass.cli.output import OutputFormat
@@ -115,13 +115,15 @@ def load_context(
     output_format: OutputFormat = "text",
     quiet: bool = False,
     trust: bool | None = None,
+    page: TextIO | None = None,
 ) -> CommandContext:
     """The context of the current folder, with the flags of the command line.
 
-    Raises FolderNotTrusted if the project here is not trusted and nobody can be asked.
+    `page` stands in the place of standard output. Raises FolderNotTrusted if the project here is
+    not trusted and nobody can be asked.
     """
     agent = load_agent(flags, schema=schema, project=open_trusted(trust=trust))
     terminal = open_terminal(
-        output_format=output_format, quiet=quiet, thinking=agent.settings.thinking
+        output_format=output_format, quiet=quiet, thinking=agent.settings.thinking, page=page
     )
     return CommandContext(agent, terminal, trust)

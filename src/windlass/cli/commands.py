@@ -12,7 +12,7 @@ from windlass.lazy_modules import LazyModules, lazy_attributes
 if TYPE_CHECKING:
     from windlass.cli.acp import acp
     from windlass.cli.approve import approve, deny
-    from windlass.cli.chat import chat
+    from windlass.cli.chat.command import chat
     from windlass.cli.completion import completion
     from windlass.cli.config import config
     from windlass.cli.control import cancel, pause, raise_, steer
@@ -106,7 +106,7 @@ LAZY_MODULES: LazyModules = {
     "acp": "windlass.cli.acp",
     "approve": "windlass.cli.approve",
     "cancel": "windlass.cli.control",
-    "chat": "windlass.cli.chat",
+    "chat": "windlass.cli.chat.command",
     "completion": "windlass.cli.completion",
     "config": "windlass.cli.config",
     "demo": "windlass.cli.demo.command",

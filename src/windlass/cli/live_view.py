@@ -9,17 +9,28 @@ from textwrap import dedent
 
 from typing_extensions import override
 
-from windlass.cli.markdown import MarkdownStream
+from windlass.cli.markdown.stream import MarkdownStream
 from windlass.cli.renderer import (
     NO_OUTPUT,
     CallVerdict,
     EventRenderer,
+    fix_plural,
     format_json_arguments,
     result_prefix,
     result_style,
 )
-from windlass.cli.screen import BAD, GOOD, QUIET, TEXT_STYLE, THINKING_STYLE, TROUBLE, Screen
+from windlass.cli.screen import (
+    BAD,
+    GOOD,
+    PERSON,
+    QUIET,
+    TEXT_STYLE,
+    THINKING_STYLE,
+    TROUBLE,
+    Screen,
+)
 from windlass.cli.status import StatusLine
+from windlass.cli.wrapping import write_wrapped
 from windlass.core.events import (
     AttemptRetrying,
     AttemptStarted,
@@ -29,14 +40,17 @@ from windlass.core.events import (
     RunResumed,
 )
 from windlass.core.messages import TextPart, ToolCall, ToolResult
-from windlass.core.projection.entries import FailureEntry, NoticeFact, PromptEntry
+from windlass.core.projection.entries import FailureEntry, NoticeFact, PromptEntry, SteeringEntry
 from windlass.core.projection.project import project_events
 from windlass.core.projection.view import CallView, NestedView, Projection, ReplyEntry
-from windlass.core.verdicts import Ask
+from windlass.core.verdicts import Ask, Deny, InvalidCall
+from windlass.environ import find_login_name
 from windlass.project.settings import ThinkingMode
+from windlass.runtime.judging import HOPELESS_RULE
 
 RESULT_LINES = 4
 DIFF_LINES = 16
+ERROR_LINES_MAX = 60
 
 
 class LiveView(EventRenderer):
@@ -62,6 +76,11 @@ class LiveView(EventRenderer):
         self._thinking_since: float | None = None
         self._last_failure = ""
         """The last failure that was shown: the end of the run need not repeat it."""
+        self._person = find_login_name()
+        self._steering: list[SteeringEntry] = []
+        """What was said to the run while the model was writing, to be shown after it."""
+        self.last_view = Projection()
+        """The session of the last run, as it was shown at the end of it."""
         self._page_started = False
         """Something stands on the page: a blank line separates what follows."""
 
@@ -92,6 +111,7 @@ class LiveView(EventRenderer):
     def end_run(self) -> None:
         """Forget the session: the next run may be one of another session."""
         self.end_stream()
+        self.last_view = self._view
         self._view = Projection()
 
     def end_stream(self) -> None:
@@ -104,6 +124,7 @@ class LiveView(EventRenderer):
         self._screen.end_line()
         self._open_stream = ""
         self._thinking_since = None
+        self._show_held_steering()
 
     def ensure_reply_shown(self, text: str) -> None:
         """Show the reply if it has not streamed: a gate may have held it back to judge it."""
@@ -145,6 +166,25 @@ class LiveView(EventRenderer):
         self.end_stream()
 
     @override
+    def _show_steering(self, entry: SteeringEntry) -> None:
+        """What was said to the run; not in the middle of a sentence of the model."""
+        self._steering.append(entry)
+        if not self._open_stream:
+            self._show_held_steering()
+
+    def _show_held_steering(self) -> None:
+        entries = self._steering
+        self._steering = []
+        for entry in entries:
+            text = entry.text if entry.by in ("", self._person) else f"{entry.by}: {entry.text}"
+            self._screen.write_line(text, PERSON, mark=self._screen.glyphs.person)
+
+    @property
+    def unheard_texts(self) -> list[str]:
+        """What was said to the run, and is not part of its conversation yet."""
+        return [entry.text for entry in self._view.pending]
+
+    @override
     def _show_notice(self, fact: NoticeFact) -> None:
         match fact:
             case RunResumed(drift):
@@ -155,7 +195,7 @@ class LiveView(EventRenderer):
                 self.end_stream()
                 is_news = reason not in ("", self._last_failure)
                 if is_news and outcome not in ("completed", "cancelled"):
-                    self._show_line(self._screen.glyphs.no, reason, BAD)
+                    self._show_line(self._screen.glyphs.no, fix_plural(reason), BAD)
             case _:
                 super()._show_notice(fact)
 
@@ -182,10 +222,23 @@ class LiveView(EventRenderer):
 
     @override
     def _show_call_verdict(self, call_id: str, verdict: CallVerdict) -> None:
-        if isinstance(verdict, Ask):
-            self.end_stream()  # The question itself is shown by the question prompt.
-        else:
-            super()._show_call_verdict(call_id, verdict)
+        match verdict:
+            case Ask():
+                self.end_stream()  # The question itself is shown by the question prompt.
+            case Deny(reason, rule):
+                word = "refused" if rule == HOPELESS_RULE else "denied"
+                self._show_whole_verdict(call_id, f"{word}: {reason}")
+            case InvalidCall(message=message):
+                self._show_whole_verdict(call_id, f"not a valid call: {message}")
+            case _:
+                super()._show_call_verdict(call_id, verdict)
+
+    def _show_whole_verdict(self, call_id: str, text: str) -> None:
+        """Why a call did not run, in full: whoever has to correct it needs every word."""
+        self.end_stream()
+        text = self._call_label(call_id) + text
+        self._screen.write_line(text, BAD, mark=self._screen.glyphs.denied)
+        self._last_call_id = call_id
 
     @override
     def _show_nested(self, before: NestedView | None, nested: NestedView) -> None:
@@ -211,6 +264,9 @@ class LiveView(EventRenderer):
             if self._open_stream == "text":
                 self._show_text(self._screen.glyphs.cut)
         self.end_stream()
+        if message == self._last_failure and entry.attempt > 1:
+            # The status line counts the attempts: the same failure is written once.
+            return
         self._last_failure = message
         self._screen.write_line(message, TROUBLE, mark=self._screen.glyphs.trouble)
 
@@ -226,17 +282,32 @@ class LiveView(EventRenderer):
         result = call.result
         if result is None:
             return
-        is_diff = call.name == "edit" and result.kind == "value"
+        style = result_style(result)
+        if result.kind != "value":
+            self._show_whole_error(call, result, style)
+            return
+        is_diff = call.name == "edit"
         lines = _result_lines(result)
         first, *others = lines[: DIFF_LINES if is_diff else RESULT_LINES] or [NO_OUTPUT]
-        style = result_style(result)
         self._screen.begin_line(self._screen.glyphs.result, style)
         first = self._screen.trim_to_width(self._call_label(call.id) + first, 2)
         self._screen.write_verbatim(first, style)
         self._screen.end_line()
         for line in others:
-            self._show_result_line(line, _diff_style(line) if is_diff else style)
+            self._show_result_line(line, diff_style(line) if is_diff else style)
         hidden = len(lines) - len(others) - 1
+        if hidden > 0:
+            self._show_result_line(f"{self._screen.glyphs.cut} +{hidden} lines", QUIET)
+        self._last_call_id = call.id
+
+    def _show_whole_error(self, call: CallView, result: ToolResult, style: str) -> None:
+        """All that a tool said about its failure: who has to correct something needs every word."""
+        first, *others = _result_lines(result)
+        mark = f"{self._screen.glyphs.result} "
+        write_wrapped(self._screen, [(style, f"{mark}{self._call_label(call.id)}{first}")])
+        for line in others[:ERROR_LINES_MAX]:
+            write_wrapped(self._screen, [(style, line)], "  ")
+        hidden = len(others) - ERROR_LINES_MAX
         if hidden > 0:
             self._show_result_line(f"{self._screen.glyphs.cut} +{hidden} lines", QUIET)
         self._last_call_id = call.id
@@ -260,7 +331,8 @@ def _result_lines(result: ToolResult) -> list[str]:
     return lines
 
 
-def _diff_style(line: str) -> str:
+def diff_style(line: str) -> str:
+    """The style of a line of a unified diff."""
     if line.startswith(("+++", "---", "@@")):
         return QUIET
     return {"+": GOOD, "-": BAD}.get(line[:1], QUIET)

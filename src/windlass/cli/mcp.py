@@ -12,7 +12,7 @@ from windlass.cli.command_context import load_context
 from windlass.cli.exit_codes import FAILED
 from windlass.cli.options import agent_options, collect_flags, limit_options
 from windlass.cli.screen import BAD, GOOD, QUIET, TROUBLE, Screen
-from windlass.cli.slash_commands import show_tools
+from windlass.cli.tools import show_tools
 from windlass.cli.trust import describe_trust, open_trusted, trust_option
 from windlass.core.errors import ConfigError, FolderNotTrusted, NothingToDo
 from windlass.core.suggestions import suggest_names

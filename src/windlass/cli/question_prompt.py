@@ -7,11 +7,13 @@ answer it. A person who answers "later" leaves the run suspended, with nothing l
 import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import click
 import msgspec
 
+from windlass.cli.renderer import format_arguments
 from windlass.cli.screen import BAD, CALL_STYLE, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.status import StatusLine
 from windlass.cli.terminal import Keyboard
@@ -22,10 +24,19 @@ from windlass.core.result import Question
 from windlass.core.schema import JsonSchema, outline_schema
 from windlass.core.text_clip import reveal_line, reveal_lines
 from windlass.core.verdicts import Allow, AllowAlways, Deny, Modify, PersonAnswer
+from windlass.gates.grant_proposals import covers_call, describe_reach, propose_pattern
 from windlass.gates.grants import make_grant
 
 ANSWER_KEYS = "y once   a always   n no   e edit   q later"
+CHANGE_ARGUMENTS = ("edits", "content")
+"""The arguments of `edit` and `write` that say how a file changes."""
+EARLIER_CALLS_MAX = 50
+EXAMPLES_MAX = 3
 VALUE_LINES_MAX = 12
+GiveBack = Callable[[str], None]
+"""Puts what was typed by mistake back where the person was typing."""
+HoldInput = Callable[[], AbstractAsyncContextManager[GiveBack | None]]
+"""Takes the keyboard from another prompt. Yields a function if a person was typing there."""
 PreviewFunction = Callable[[str, Mapping[str, Any], Sequence[str]], Awaitable[CallPreview | None]]
 """Says what a call of a tool would change, here or of a sub-agent."""
 
@@ -39,6 +50,11 @@ class QuestionPrompt:
         self._keyboard = keyboard
         self._specs: Mapping[str, ToolSpec] = {}
         self._preview: PreviewFunction | None = None
+        self._hold: HoldInput = lambda: nullcontext(None)
+        self._waiting: list[Question] = []
+        """The questions of the run that are not answered yet, in their order."""
+        self._seen_calls: list[tuple[str, Mapping[str, Any]]] = []
+        """The calls that were asked about, as examples of what a pattern would allow."""
         self._one_at_a_time = asyncio.Lock()
         self._postponed = False
         """The person said "later": the other questions of this run are not asked either."""
@@ -51,26 +67,71 @@ class QuestionPrompt:
         self._specs = {spec.name: spec for spec in specs}
         self._preview = preview
 
+    def use_hold(self, hold: HoldInput) -> None:
+        """Take the keyboard by this from now on, whenever something is asked."""
+        self._hold = hold
+
+    async def choose_key(self, keys: str, allowed: str) -> str:
+        """Show what keys do, and return the one that was pressed; the last one for any other."""
+        self._screen.begin_line(self._screen.glyphs.person, TROUBLE)
+        async with self._hold() as give_back:
+            if give_back is not None:
+                give_back(await self._keyboard.wait_for_quiet())
+            key = await self._keyboard.read_key(
+                lambda: self._screen.write_verbatim(f"{keys}  ", QUIET)
+            )
+        chosen = key.lower() if key.lower() in allowed else allowed[-1]
+        self._screen.write_verbatim(chosen, GOOD)
+        self._screen.end_line()
+        return chosen
+
     def start_run(self) -> None:
         """Ask the questions of the next run, even if those of the last one were postponed."""
         self._postponed = False
 
     async def __call__(self, question: Question) -> PersonAnswer | None:
         """The person's answer; None for "later", which suspends the run."""
-        async with self._one_at_a_time:
-            if self._postponed:
-                return None
+        self._waiting.append(question)
+        try:
+            # The other questions of the same step are asked at the same time: let them come.
+            await asyncio.sleep(0)
+            async with self._one_at_a_time:
+                return None if self._postponed else await self._ask_person(question)
+        finally:
+            self._waiting.remove(question)
+
+    async def _ask_person(self, question: Question) -> PersonAnswer | None:
+        async with self._hold() as give_back:
             with self._status.pause():
                 try:
-                    reply = await self._ask_until_answered(question)
+                    reply = await self._ask_until_answered(question, give_back)
                 finally:
                     self._screen.end_line()
-            self._postponed = reply is None
-            return reply
+        self._postponed = reply is None
+        self._seen_calls.append((question.call.name, question.arguments))
+        del self._seen_calls[:-EARLIER_CALLS_MAX]
+        return reply
 
-    async def _ask_until_answered(self, question: Question) -> PersonAnswer | None:
+    def _show_waiting(self) -> None:
+        """Write the questions that wait, if there are several, so that none comes unexpected."""
+        if len(self._waiting) < 2:  # noqa: PLR2004 - the one is shown in full anyway
+            return
+        screen = self._screen
+        line = f"{len(self._waiting)} calls wait for your answer:"
+        screen.write_line(line, TROUBLE, mark=screen.glyphs.trouble)
+        for number, question in enumerate(self._waiting, 1):
+            call = f"{question.call.name}({format_arguments(question.arguments)})"
+            screen.write_line(screen.clip_to_line(reveal_line(call), 3), mark=f"{number:>3}")
+
+    async def _ask_until_answered(
+        self, question: Question, give_back: GiveBack | None
+    ) -> PersonAnswer | None:
         preview = await self._find_preview(question)
+        self._show_waiting()
         hidden_lines = self._show_question(question, preview=preview)
+        if give_back is not None:
+            # Words that were meant for the prompt must not answer the question.
+            give_back(await self._keyboard.wait_for_quiet())
         while True:
             reply: PersonAnswer | None = None
             key = await self._keyboard.read_key(self._show_keys)
@@ -125,7 +186,11 @@ class QuestionPrompt:
         hidden_lines = 0
         screen.end_line()
         screen.write_line(question.question, TROUBLE, mark=screen.glyphs.trouble)
+        # A whole difference says what these arguments say, and shows where.
+        implied = CHANGE_ARGUMENTS if preview is not None and preview.is_whole else ()
         for name, value in question.arguments.items():
+            if name in implied:
+                continue
             screen.write_verbatim(f"  {reveal_line(name)}: ", QUIET)
             edits = _format_edits(value) if name == "edits" else None
             if edits is not None:
@@ -165,11 +230,9 @@ class QuestionPrompt:
             screen.start_new_line()
         return hidden
 
-    async def _read_line(self, prompt: str) -> str | None:
+    async def _read_line(self, label: str, default: str = "") -> str | None:
         self._screen.end_line()
-        typed = await self._keyboard.read_line(
-            lambda: self._screen.write_verbatim(f"  {prompt}: ", QUIET)
-        )
+        typed = await self._keyboard.read_line(f"  {label}: ", default)
         self._screen.forget_line()
         return typed
 
@@ -181,18 +244,39 @@ class QuestionPrompt:
         """A grant for the rest of the session; None if the pattern is not valid."""
         name = question.call.name
         self._screen.write_verbatim("always", GOOD)
-        pattern = await self._read_line(f"Enter for this exact call, or a pattern like {name}(…*)")
+        self._screen.end_line()
+        spec = self._specs.get(name)
+        proposed = propose_pattern(spec, question.arguments) if spec is not None else ""
+        if proposed:
+            self._show_reach(proposed, spec)
+        pattern = await self._read_line("pattern (empty: exactly this call)", proposed)
         if pattern is None:
             return None
-        spec = self._specs.get(name)
+        pattern = pattern.strip()
         # A pattern that is wrong is reported now, while the person can still correct it.
         try:
             if spec is not None:
-                make_grant(spec, question.arguments, pattern.strip(), ())
+                make_grant(spec, question.arguments, pattern, ())
         except ConfigError as error:
             self._show_error(str(error))
             return None
-        return AllowAlways(pattern.strip(), "person")
+        if pattern and pattern != proposed:
+            self._show_reach(pattern, spec)
+        return AllowAlways(pattern, "person")
+
+    def _show_reach(self, pattern: str, spec: ToolSpec | None) -> None:
+        """Write what else a pattern would allow, with calls of this chat as examples."""
+        screen = self._screen
+        mark = screen.glyphs.progress
+        screen.write_line(f"{pattern} allows {describe_reach(pattern)}", QUIET, mark=mark)
+        examples = [
+            format_arguments(arguments)
+            for name, arguments in self._seen_calls
+            if spec is not None and name == spec.name and covers_call(spec, arguments, pattern)
+        ]
+        for example in dict.fromkeys(examples[-EXAMPLES_MAX:]):
+            line = screen.clip_to_line(f"also, from before: {reveal_line(example)}", 2)
+            screen.write_line(line, QUIET, indent=2)
 
     async def _edit_arguments(self, question: Question) -> Modify | None:
         """The arguments as the person's editor returns them; None if they cannot be used."""

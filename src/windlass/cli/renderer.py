@@ -232,7 +232,7 @@ class EventRenderer:
                 if author:
                     message += f" by {author}"
                 if reason:
-                    message += f": {reason}"
+                    message += f": {fix_plural(reason)}"
                 self._show_line(glyphs.no, message, BAD)
             case CallLate(call_id, result):
                 summary = f"(too late) {_summarize_result(result)}"
@@ -338,6 +338,11 @@ class EventRenderer:
         shown = text if style is PERSON else self._screen.clip_to_line(text)
         self._screen.write_line(shown, style, mark=mark)
         self._last_call_id = ""
+
+
+def fix_plural(reason: str) -> str:
+    """The reason of an end, in words for people: records keep `1 steps`, so that they compare."""
+    return reason.replace(" of 1 steps ", " of 1 step ")
 
 
 def format_json_arguments(arguments: str) -> str:

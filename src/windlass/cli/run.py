@@ -31,6 +31,7 @@ from windlass.ports import Journal
 from windlass.project.journals import ManagedJournal, is_kept
 from windlass.project.launches import launch_context
 from windlass.project.session_names import new_session_name, sessions_of_folder
+from windlass.project.surroundings import describe_surroundings
 
 
 class SessionChoice(msgspec.Struct, frozen=True):
@@ -133,11 +134,14 @@ async def run_once(
     """Do one run, show it, and return its exit code."""
     terminal = context.terminal
     async with context.open_session(journal) as opened:
+        parts = prompt.parts
+        if opened.toolbox.specs and not await journal.read(session):
+            parts = (*parts, describe_surroundings(context.agent.folder))
         result = await terminal.drive_run(
             opened.agent,
             session,
             lambda watch: opened.agent.run(
-                prompt.parts,
+                parts,
                 session=session,
                 on_event=watch,
                 on_partial="restart",

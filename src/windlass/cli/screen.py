@@ -2,7 +2,7 @@
 
 The words are the same everywhere. A pipe, `NO_COLOR` or a dumb terminal gets no escape codes, and
 an encoding without our symbols gets ASCII. Nothing that was written is ever moved or rewritten,
-except the footer: one line at the bottom of a terminal that is removed before anything is written.
+except the footer: one line below the page that is removed before anything is written.
 """
 
 import re
@@ -12,6 +12,8 @@ from typing import TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
+
+from windlass.core.text_clip import strip_escapes
 
 WIDTH_MAX = 96
 """Longer lines are hard to read."""
@@ -83,7 +85,8 @@ ASCII_GLYPHS = GlyphSet(
     spinner="|/-\\",
 )
 
-CLEAR_LINE = "\r\x1b[K"
+CLEAR_BELOW = "\x1b[J"
+"""Erases from the cursor to the end of the screen."""
 
 _PARTS = re.compile(r"\n|[^\S\n]+|\S+")
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -93,8 +96,11 @@ _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 class Screen:
     """A page that grows downwards."""
 
-    def __init__(self, file: TextIO | None = None, *, width: int | None = None) -> None:
+    def __init__(
+        self, file: TextIO | None = None, *, width: int | None = None, has_footer: bool = True
+    ) -> None:
         self._file = file or sys.stdout
+        self._may_show_footer = has_footer
         self._encoding = getattr(self._file, "encoding", None) or "utf-8"
         # Rich knows what the terminal can do, and reads its variables.
         self._console = Console(file=self._file, highlight=False)
@@ -127,27 +133,41 @@ class Screen:
         return self._console.is_terminal
 
     def show_footer(self, text: str = "") -> None:
-        """Show a line that is removed before the next write.
+        """Show a line below the page, which is removed before the next write.
 
-        Does nothing where the line could not be removed, or while another line is unfinished.
+        Does nothing where the line could not be removed.
         """
-        if not self.styled or self._column:
+        columns = self._console.width
+        if not (self.styled and self._may_show_footer) or (self._column and self._word_ends_row):
             return
-        self.clear_footer()
-        if text:
-            # Some terminals wrap as soon as the last column is filled, and a wrapped line could not
-            # be removed.
-            room = max(1, self._console.width - 1)
-            shown = _truncate(replace_control_chars(text).replace("\n", " "), room, self.glyphs.cut)
+        if not text:
+            self.clear_footer()
+            return
+        # Some terminals wrap as soon as the last column is filled, and a wrapped line could not be
+        # removed.
+        line = replace_control_chars(text).replace("\n", " ")
+        shown = _truncate(line, max(1, columns - 1), self.glyphs.cut)
+        with self._console.capture() as styled:
             self._console.out(shown, style="dim", highlight=False, end="")
-            self._file.flush()
-            self._has_footer = True
+        # In one write, so that nothing flickers. An open line gets its cursor back.
+        if self._column:
+            back = f"\x1b[A\r\x1b[{self._column % columns}C"
+            self._file.write(f"{CLEAR_BELOW}\n{styled.get()}{back}")
+        else:
+            self._file.write(f"\r{styled.get()}{CLEAR_BELOW}")
+        self._file.flush()
+        self._has_footer = True
+
+    @property
+    def _word_ends_row(self) -> bool:
+        """Whether the cursor stands behind the last column, where terminals differ."""
+        return self._column % self._console.width == 0
 
     def clear_footer(self) -> None:
         """Remove the footer."""
         if self._has_footer:
             self._has_footer = False
-            self._file.write(CLEAR_LINE)
+            self._file.write(CLEAR_BELOW if self._column else f"\r{CLEAR_BELOW}")
             self._file.flush()
 
     def write_line(
@@ -311,5 +331,5 @@ def _truncate(text: str, room: int, mark: str) -> str:
 
 
 def replace_control_chars(text: str) -> str:
-    """The text with `?` for each character that could control a terminal."""
-    return _UNSAFE.sub("?", text.replace("\r\n", "\n").expandtabs(4))
+    """The text without escape codes, and with `?` for each other character that could control."""
+    return _UNSAFE.sub("?", strip_escapes(text).replace("\r\n", "\n").expandtabs(4))

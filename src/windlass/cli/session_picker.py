@@ -5,8 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from windlass.cli.screen import QUIET, Screen
-from windlass.cli.terminal import read_stdin_line
+from windlass.cli.terminal import choose_from_list
 from windlass.core.errors import ConfigError
 from windlass.core.phrases import format_count
 from windlass.core.session_summary import SessionSummary
@@ -20,7 +19,7 @@ from windlass.project.session_names import (
 
 PICK = "?"
 """The value of `--resume` without a name: let the person choose."""
-LISTED_MAX = 10
+LISTED_MAX = 200
 
 
 async def choose_session(
@@ -39,26 +38,21 @@ async def pick_session(journal: SessionCatalog, folder: Path) -> SessionSummary:
     found = await sessions_of_folder(journal, folder, limit=LISTED_MAX)
     if not found:
         raise no_session_of(folder)
-    return _ask_which(found)
+    return await _ask_which(found)
 
 
-def _ask_which(found: Sequence[SessionSummary]) -> SessionSummary:
+async def _ask_which(found: Sequence[SessionSummary]) -> SessionSummary:
     if not sys.stdin.isatty():
         raise ConfigError(
             "there is no terminal to choose a session at: name one, or use -c for the latest"
         )
-    screen = Screen(sys.stderr)
-    for number, summary in enumerate(found, 1):
-        line = f"{summary.title}  ({summary.state}, {format_age(summary.updated)})"
-        screen.write_line(screen.clip_to_line(line), mark=f"{number:>2}")
-    screen.write_verbatim(f"Which one? 1-{len(found)}: ", QUIET)
-    answer = read_stdin_line() or ""
-    screen.forget_line()
-    if not answer:
+    rows = [
+        f"{summary.title}  ({summary.state}, {format_age(summary.updated)})" for summary in found
+    ]
+    chosen = await choose_from_list("Which session?", rows)
+    if chosen is None:
         raise ConfigError("no session was chosen")
-    if not answer.isdecimal() or not 1 <= int(answer) <= len(found):
-        raise ConfigError(f"{answer!r} is not one of 1-{len(found)}")
-    return found[int(answer) - 1]
+    return found[chosen]
 
 
 def format_age(then: float) -> str:

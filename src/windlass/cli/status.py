@@ -15,7 +15,7 @@ from windlass.core.events import AttemptRetrying, Event
 from windlass.core.messages import Ledger, Usage
 from windlass.core.projection.project import apply_event
 from windlass.core.projection.streaming import StreamingReply
-from windlass.core.projection.view import Projection
+from windlass.core.projection.view import Projection, ReplyEntry
 
 TICK_S = 0.12
 
@@ -108,22 +108,29 @@ class StatusLine:
         activity = self._activity
         if self._retry_at is not None:
             activity += f" in {max(0.0, self._retry_at - now):.0f} s"
+            if self._view.failures:
+                activity += f" (failed {format_times(self._view.failures)})"
         elif now - self._activity_since >= 1:
             activity += f" {_format_seconds(now - self._activity_since)}"
         parts = [activity]
         if self._step:
             parts.append(f"step {self._step}")
         parts += format_figures(self._ledger.usage, self._ledger.usd, now - self._run_started)
+        parts += format_context_left(self._view)
         if self._note:
             parts.append(self._note)
         spinner = glyphs.spinner[self._frame % len(glyphs.spinner)]
         return f"{spinner} " + f" {glyphs.dot} ".join(parts)
 
+    def draw_line(self) -> str:
+        """The whole line, as of now, with the next picture of the spinner."""
+        self._frame += 1  # The spinner turns, so that a person sees that we are alive.
+        return self.format_line()
+
     def show_footer(self) -> None:
         """Draw the line, unless it is paused."""
         if not self._is_paused:
-            self._frame += 1  # The spinner turns, so that a person sees that we are alive.
-            self._screen.show_footer(self.format_line())
+            self._screen.show_footer(self.draw_line())
 
     @contextmanager
     def pause(self) -> Generator[None]:
@@ -161,6 +168,24 @@ def format_figures(usage: Usage | None, usd: Decimal | None, seconds: float) -> 
     if usd is not None and usd:
         figures.append(format_usd(usd))
     return [*figures, _format_seconds(seconds)]
+
+
+def format_context_left(view: Projection) -> list[str]:
+    """How much of the model's context is left after the last reply, if that is known."""
+    window = view.setup.model.window if view.setup is not None else None
+    if not window:
+        return []
+    for at in range(len(view.entries) - 1, -1, -1):
+        entry = view.entries[at]
+        if isinstance(entry, ReplyEntry) and entry.charge is not None and entry.charge.usage:
+            left = max(0.0, 1 - entry.charge.usage.total / window)
+            return [f"{left:.0%} context left"]
+    return []
+
+
+def format_times(count: int) -> str:
+    """Once, twice, or so many times."""
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def format_usd(usd: Decimal) -> str:

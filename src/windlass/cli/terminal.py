@@ -5,17 +5,47 @@ The law: however a question ends, also by a cancel, the terminal gets its old mo
 
 import asyncio
 import os
+import shutil
+import signal
 import sys
 import termios
 import tty
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from windlass.lazy_modules import LazyModules, lazy_attributes
+
+if TYPE_CHECKING:
+    from prompt_toolkit.output import Output
+
+    from windlass.cli.list_picker import pick_from_list
+
+__all__ = [
+    "Keyboard",
+    "choose_from_list",
+    "has_keyboard",
+    "keep_typed_keys",
+    "make_line_output",
+    "pick_from_list",
+    "read_stdin_line",
+    "suppress_echo",
+    "terminal_restorer",
+]
+
+LAZY_MODULES: LazyModules = {"pick_from_list": "windlass.cli.list_picker"}
+"""Only a person who chooses from a list needs it, and it takes long to load."""
+if not TYPE_CHECKING:
+    __getattr__ = lazy_attributes(__name__, LAZY_MODULES)
 
 CHUNK_BYTES = 4096
+INPUT_FLAGS = 0
 LOCAL_FLAGS = 3
-"""The index of the local modes in the attributes of a terminal."""
+"""The indices of the input modes and the local modes in the attributes of a terminal."""
 END_OF_INPUT = "\x04"
 """Ctrl-D."""
+QUIET_S = 0.7
+"""A person who has not typed for so long has seen what is asked."""
 
 
 class Keyboard:
@@ -39,15 +69,35 @@ class Keyboard:
         # An arrow key, or a paste, is more than one character, and no answer.
         return typed if len(typed) == 1 else "?"
 
-    async def read_line(self, show: Callable[[], None]) -> str | None:
-        """Show a question, and return a line, with the terminal's editing; None at the end."""
-        with self._preserve_mode():
-            _set_flags(self._fd, termios.ICANON | termios.ECHO, on=True)
-            show()
-            typed = await self._read_typed()
-        if not typed:
+    async def read_line(self, label: str, default: str = "") -> str | None:
+        """A line that a person types or edits; None at the end of the input, or after Ctrl-C."""
+        # Imported here, because only a person who types a line needs it.
+        from prompt_toolkit import PromptSession  # noqa: PLC0415
+
+        session: PromptSession[str] = PromptSession(label, output=make_line_output())
+        try:
+            return await session.prompt_async(default=default, handle_sigint=False)
+        except EOFError:
             return None
-        return typed.rstrip("\r\n")
+        except KeyboardInterrupt:
+            # Here Ctrl-C is a key. It means the same as everywhere else in a run.
+            os.kill(os.getpid(), signal.SIGINT)
+            return None
+
+    async def wait_for_quiet(self, quiet_s: float = QUIET_S) -> str:
+        """Wait until nobody types any more; what was typed until then."""
+        typed = ""
+        with self._preserve_mode():
+            tty.setcbreak(self._fd, termios.TCSADRAIN)
+            while True:
+                try:
+                    async with asyncio.timeout(quiet_s):
+                        more = await self._read_typed()
+                except TimeoutError:
+                    return typed
+                if not more:
+                    return typed
+                typed += more
 
     @contextmanager
     def _preserve_mode(self) -> Generator[None]:
@@ -67,6 +117,31 @@ class Keyboard:
         finally:
             loop.remove_reader(self._fd)
         return os.read(self._fd, CHUNK_BYTES).decode("utf-8", "replace")
+
+
+def make_line_output() -> "Output | None":
+    """Standard output for a line editor, which must not ask the terminal where its cursor is.
+
+    None where the terminal can do nothing but print.
+    """
+    from prompt_toolkit.data_structures import Size  # noqa: PLC0415 - as above
+    from prompt_toolkit.output.vt100 import Vt100_Output  # noqa: PLC0415
+    from prompt_toolkit.utils import is_dumb_terminal  # noqa: PLC0415
+
+    if is_dumb_terminal():
+        return None
+
+    def measure() -> Size:
+        columns, rows = shutil.get_terminal_size()
+        return Size(rows=rows, columns=columns)
+
+    return Vt100_Output(sys.stdout, measure, enable_bell=False, enable_cpr=False)
+
+
+async def choose_from_list(question: str, rows: Sequence[str]) -> int | None:
+    """The index of the row that a person chooses from a list; None if they leave."""
+    this_module: Any = sys.modules[__name__]
+    return await this_module.pick_from_list(question, rows, make_line_output())
 
 
 def read_stdin_line() -> str | None:
@@ -96,6 +171,29 @@ def suppress_echo() -> Generator[None]:
         yield
     finally:
         # The kernel stops a background process that changes the terminal.
+        if _is_foreground(fd):
+            termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def keep_typed_keys() -> Generator[None]:
+    """Keep what is typed during the block for the next prompt, as the keys that were pressed.
+
+    Without this, the terminal would show them wherever its cursor is, turn Enter into the key for a
+    new line, and swallow Ctrl-D.
+    """
+    if not has_keyboard():
+        yield
+        return
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    quiet = termios.tcgetattr(fd)
+    quiet[INPUT_FLAGS] &= ~termios.ICRNL
+    quiet[LOCAL_FLAGS] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(fd, termios.TCSADRAIN, quiet)
+    try:
+        yield
+    finally:
         if _is_foreground(fd):
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from windlass.agent.agent import Agent
 from windlass.cli.exit_codes import INTERRUPTED, OUTCOME_CODES
@@ -53,6 +53,8 @@ class TerminalRun:
     """None if there is nobody to ask; a question then suspends the run."""
     output_format: OutputFormat
     quiet: bool
+    before_exit: Callable[[], None] = lambda: None
+    """Gives the terminal back, before a signal exits at once."""
 
     def show_event(self, event: Event) -> None:
         """Show an event in the output format of the command."""
@@ -193,19 +195,24 @@ class _RunSignals:
 
     def _restore_terminal(self) -> None:
         self._terminal.screen.clear_footer()
+        self._terminal.before_exit()
         self._restore()
 
 
 def open_terminal(
-    *, output_format: OutputFormat = "text", quiet: bool = False, thinking: ThinkingMode = "show"
+    *,
+    output_format: OutputFormat = "text",
+    quiet: bool = False,
+    thinking: ThinkingMode = "show",
+    page: TextIO | None = None,
 ) -> TerminalRun:
     """The terminal of this process, or the pipes that stand in its place.
 
     The page is standard output if that is a terminal. If not, standard output gets only the reply,
-    and the page is standard error.
+    and the page is standard error. `page`: a page that shows the status by itself.
     """
     on_stdout = output_format == "text" and sys.stdout.isatty()
-    screen = Screen(sys.stdout if on_stdout else sys.stderr)
+    screen = Screen(page or (sys.stdout if on_stdout else sys.stderr), has_footer=page is None)
     status = StatusLine(screen)
     live = LiveView(screen, status, thinking=thinking, with_text=on_stdout)
     question_prompt = QuestionPrompt(screen, status, Keyboard()) if has_keyboard() else None

@@ -1,15 +1,16 @@
 """`windlass tools`: what an agent could call in this folder."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import click
 import msgspec
 
 from windlass.cli.options import agent_options, collect_flags
-from windlass.cli.screen import TROUBLE, Screen
-from windlass.cli.slash_commands import show_tools
+from windlass.cli.screen import CALL_STYLE, QUIET, TROUBLE, Screen
 from windlass.cli.trust import open_trusted
+from windlass.core.messages import ToolSpec
 from windlass.project.agents import ProjectAgent, load_agent
 
 
@@ -39,3 +40,19 @@ async def _show_tool_list(agent: ProjectAgent, *, as_json: bool) -> None:
     show_tools(screen, specs)
     for name, reason in mcp_failures.items():
         screen.write_line(f"MCP server {name}: {reason}", TROUBLE, mark=screen.glyphs.trouble)
+
+
+def show_tools(screen: Screen, specs: Sequence[ToolSpec]) -> None:
+    """Write a line for each tool: its name, its effect and labels, and what it is for."""
+    name_width = max((len(spec.name) for spec in specs), default=0)
+    effects = {spec.name: ", ".join((spec.effect, *spec.labels)) for spec in specs}
+    effect_width = min(20, max(map(len, effects.values()), default=0))
+    for spec in specs:
+        first_line = spec.description.strip().partition("\n")[0]
+        screen.write_verbatim(f"{spec.name:<{name_width}}  ", CALL_STYLE)
+        line = f"{effects[spec.name]:<{effect_width}}  {first_line}"
+        style = QUIET if spec.effect == "read" else ""
+        screen.write_verbatim(screen.trim_to_width(line, name_width + 2), style)
+        screen.start_new_line()
+    if not specs:
+        screen.write_line("No tools.", QUIET)

@@ -10,3 +10,7 @@ class CallPreview(msgspec.Struct, frozen=True, gc=False):
     """In words, such as "'notes.txt' would be created"."""
     diff: str = ""
     """The change as a unified diff; empty if there is none to show."""
+    is_whole: bool = False
+    """The diff leaves nothing out of what the call would do."""
+    would_fail: bool = False
+    """As things are now, the call cannot succeed; `note` says why."""

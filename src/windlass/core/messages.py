@@ -19,6 +19,8 @@ class TextPart(MessagePart, frozen=True, tag="text"):
     """Plain text."""
 
     text: str
+    by_program: bool = False
+    """The program added it to what a person said: models read it, and people are not shown it."""
 
 
 class ThinkingPart(MessagePart, frozen=True, tag="thinking"):

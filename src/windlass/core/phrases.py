@@ -88,8 +88,10 @@ def format_rule(rule: str) -> str:
 
 
 def join_texts(parts: Iterable[ContentPart]) -> str:
-    """Return the text of a message."""
-    return " ".join(part.text for part in parts if isinstance(part, TextPart))
+    """Return the text of a message, without what the program added to it."""
+    return " ".join(
+        part.text for part in parts if isinstance(part, TextPart) and not part.by_program
+    )
 
 
 def count_attachments(parts: Iterable[ContentPart]) -> str:

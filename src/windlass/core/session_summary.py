@@ -38,7 +38,8 @@ from windlass.core.events import (
     StepProposed,
     UndoPlanned,
 )
-from windlass.core.messages import EXACT_MATH, Charge, TextPart
+from windlass.core.messages import EXACT_MATH, Charge
+from windlass.core.phrases import join_texts
 from windlass.core.state import waits_for_person
 from windlass.core.text_clip import clip_line
 from windlass.core.verdicts import Ask
@@ -198,7 +199,7 @@ def _count_calls(summary: SessionSummary, fact: Fact) -> SessionSummary:
 
 
 def _start_run(summary: SessionSummary, fact: RunStarted) -> SessionSummary:
-    text = " ".join(part.text for part in fact.prompt if isinstance(part, TextPart))
+    text = join_texts(fact.prompt)
     return replace(
         summary,
         title=summary.title or clip_line(text, TITLE_CHARS_MAX),

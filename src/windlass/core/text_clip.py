@@ -13,6 +13,13 @@ _UNSEEN_CHARS = re.compile(
 )
 """Letters and marks that count as printable, and of which nothing is to be seen."""
 _LINE_END = re.compile(r"\r?\n")
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # Colours and cursor moves.
+    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)"  # Titles, links and other strings.
+    r"|\x1b[ -/]*[0-~]?"  # Everything else that begins with an escape.
+    r"|\x9b[0-?]*[ -/]*[@-~]",
+    re.DOTALL,
+)
 
 
 def printable_line(text: str, chars_max: int = LINE_CHARS_MAX) -> str:
@@ -43,6 +50,13 @@ def reveal_lines(text: str) -> list[str]:
     if len(lines) > 1 and not lines[-1]:
         lines.pop()
     return [reveal_line(line, keep="\t") for line in lines]
+
+
+def strip_escapes(text: str) -> str:
+    """The text without the codes by which a program colours its output or steers a terminal."""
+    if "\x1b" not in text and "\x9b" not in text:
+        return text
+    return _ESCAPES.sub("", text)
 
 
 def _escape_char(char: str) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from windlass.gates.combined import all_of
     from windlass.gates.data_flow import FlowGuard, flow_guard
     from windlass.gates.policy_file import load_policy, parse_policy
-    from windlass.gates.presets import allow_all, ask, read_only
+    from windlass.gates.presets import allow_all, allow_edits, ask, plan, read_only
     from windlass.gates.redaction import RedactGate, redact
     from windlass.gates.rules import Rule, RuleGate
 
@@ -25,11 +25,13 @@ __all__ = [
     "RuleGate",
     "all_of",
     "allow_all",
+    "allow_edits",
     "ask",
     "flow_guard",
     "load_cedar",
     "load_policy",
     "parse_policy",
+    "plan",
     "read_only",
     "redact",
 ]
@@ -42,11 +44,13 @@ LAZY_MODULES: LazyModules = {
     "RuleGate": "windlass.gates.rules",
     "all_of": "windlass.gates.combined",
     "allow_all": "windlass.gates.presets",
+    "allow_edits": "windlass.gates.presets",
     "ask": "windlass.gates.presets",
     "flow_guard": "windlass.gates.data_flow",
     "load_cedar": "windlass.gates.cedar",
     "load_policy": "windlass.gates.policy_file",
     "parse_policy": "windlass.gates.policy_file",
+    "plan": "windlass.gates.presets",
     "read_only": "windlass.gates.presets",
     "redact": "windlass.gates.redaction",
 }

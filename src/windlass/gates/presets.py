@@ -8,11 +8,37 @@ because `ask` is what an agent gets by default, without the code that reads poli
 from windlass.gates.rules import Rule, RuleGate
 
 _ALLOW_READS = Rule("allow", "@read")
+_READ_ONLY = "In read-only mode, only tools that read may be called."
+_PLAN = (
+    "In plan mode, nothing is changed until the person has accepted the plan. Look at what you "
+    "need, and end with the plan."
+)
 
 
 def read_only() -> RuleGate:
     """A gate that allows tools that only read, and denies the rest."""
-    return RuleGate([_ALLOW_READS], default="deny", name="read_only")
+    return RuleGate([_ALLOW_READS], default="deny", name="read_only", default_reason=_READ_ONLY)
+
+
+def plan() -> RuleGate:
+    """A gate like `read_only`, whose denials tell the model to write a plan."""
+    return RuleGate([_ALLOW_READS], default="deny", name="plan", default_reason=_PLAN)
+
+
+def allow_edits() -> RuleGate:
+    """A gate that allows reading and changing files, and asks a person about the rest.
+
+    It asks about the files of git too: what is in them decides which programs git runs.
+    """
+    reason = "Git runs what its own files say."
+    guarded = ("write(.git/**)", "write(**/.git/**)", "edit(.git/**)", "edit(**/.git/**)")
+    rules = [
+        _ALLOW_READS,
+        *(Rule("ask", pattern, reason) for pattern in guarded),
+        Rule("allow", "write"),
+        Rule("allow", "edit"),
+    ]
+    return RuleGate(rules, default="ask", name="allow_edits")
 
 
 def ask() -> RuleGate:

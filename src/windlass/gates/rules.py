@@ -103,7 +103,8 @@ class RuleGate:
 
     `name`: of the gate, in records. `reply`: patterns of replies to deny, or a function that judges
     a reply. `root`: the folder where relative paths start; without it, a rule with a relative path
-    never matches an absolute one for certain. Raises ConfigError for a wrong default.
+    never matches an absolute one for certain. `default_reason`: what the model reads when the
+    default denies a call. Raises ConfigError for a wrong default.
     """
 
     def __init__(
@@ -114,11 +115,13 @@ class RuleGate:
         name: str = "rules",
         reply: ReplyPolicy | None = None,
         root: str | PathLike[str] | None = None,
+        default_reason: str = "",
     ) -> None:
         check_decision(default)
         self.rules = tuple(rules)
         self.default: Decision = default
         self.title = name
+        self._default_reason = default_reason
         self._patterns = [(rule, parse_pattern(rule.pattern)) for rule in self.rules]
         self._reply_policy = (reply,) if isinstance(reply, str) else reply
         self._root = fspath(root) if root is not None else None
@@ -132,7 +135,7 @@ class RuleGate:
         """Decide by the strictest rule that matches the call, or by the default."""
         ruling = self.decide_call(PreparedCall(request.tool, request.arguments, self._root))
         rule = f"{self.title}: {ruling.rule or f'default {self.default}'}"
-        reason = ruling.rule.reason if ruling.rule else ""
+        reason = ruling.rule.reason if ruling.rule else self._default_reason
         match ruling.decision:
             case "allow":
                 return Allow(rule)

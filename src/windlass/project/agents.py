@@ -16,30 +16,26 @@ from typing import Any
 import msgspec
 
 from windlass.agent.agent import Agent
+from windlass.core.context import Compaction
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits
 from windlass.core.schema import JsonSchema
-from windlass.gates.combined import all_of
-from windlass.gates.data_flow import flow_guard
-from windlass.gates.policy_file import GuardedRules, load_policy, parse_policy
-from windlass.gates.presets import allow_all, ask, read_only
-from windlass.gates.rules import RuleGate
-from windlass.gates.settings_files import guard_settings_files
 from windlass.models.http.errors import mask_keys
 from windlass.models.reply_cache import cache_replies
 from windlass.models.resolve import is_local_url, resolve_model
 from windlass.models.vendors import load_vendors
-from windlass.ports import Approver, Gate, GateRequest, Journal
+from windlass.ports import Approver, Journal
 from windlass.project.files import (
     load_settings,
     parse_mcp_servers,
     project_servers,
     read_mcp_servers,
 )
-from windlass.project.hooks import hook_gates, hook_observer
-from windlass.project.layers import LoadedSettings, PolicySource
-from windlass.project.settings import Settings
-from windlass.project.trust import ProjectFolder, hide_own_files, open_project, own_files
+from windlass.project.hooks import hook_observer
+from windlass.project.layers import LoadedSettings
+from windlass.project.permissions import build_gate, named_files
+from windlass.project.settings import PermissionMode, Settings
+from windlass.project.trust import ProjectFolder, hide_own_files, open_project
 from windlass.tools.core_toolset import core_tools
 from windlass.tools.function import Tool, tool
 from windlass.tools.mcp.config import McpHttp, McpStdio
@@ -50,7 +46,6 @@ from windlass.tools.toolbox import Toolbox
 
 TOOL_PROFILES = ("all", "none", "core", "read-only")
 """Words for groups of tools: all of them, none, those without MCP, and those that only read."""
-GATE_PRESETS = {"ask": ask, "read-only": read_only, "allow-all": allow_all}
 DEFAULT_INSTRUCTIONS = (
     "You work in the folder {folder} with the tools that you are given. Look before you change "
     "something, change what was asked for and no more, and check that it works. Some calls are "
@@ -60,8 +55,6 @@ DEFAULT_INSTRUCTIONS = (
 """The system prompt if the settings have none."""
 TOOLLESS_INSTRUCTIONS = "Answer briefly and to the point."
 """The system prompt if the settings have none and the agent has no tools."""
-ADDRESSES_KEY = "windlass_typed_addresses"
-"""The key of the addresses that the person typed, in the context of a run."""
 SCHEMA_FAULTS_MAX = 3
 
 
@@ -89,6 +82,8 @@ class ProjectAgent:
     """What the project says, and whether it is trusted; None to look it up."""
     more_servers: tuple[McpStdio | McpHttp, ...] = ()
     """MCP servers that the program brings along, beside those of the settings."""
+    compaction: Compaction | None = None
+    """When and how the view of the model is made shorter; None for the agent's own way."""
 
     @property
     def project(self) -> ProjectFolder:
@@ -113,6 +108,21 @@ class ProjectAgent:
     def with_base_url(self, url: str) -> "ProjectAgent":
         """The same agent with its model at another server."""
         return self._with_settings(msgspec.structs.replace(self.settings, base_url=url))
+
+    def with_mode(self, mode: PermissionMode) -> "ProjectAgent":
+        """The same agent in another permission mode, which a person chose for it.
+
+        Policies stay in force beside the mode: the strictest verdict wins.
+        """
+        settings = msgspec.structs.replace(self.settings, permission_mode=mode)
+        loaded = replace(
+            self.loaded,
+            settings=settings,
+            uses_mode=self.loaded.uses_mode or mode not in ("ask", "allow-all"),
+            project_keys=self.loaded.project_keys - {"permission_mode"},
+            origins={**self.loaded.origins, "permission_mode": "the person at the terminal"},
+        )
+        return replace(self, loaded=loaded)
 
     def with_servers(self, servers: Sequence[McpStdio | McpHttp]) -> "ProjectAgent":
         """The same agent with more MCP servers. Those of the settings win if a name is the same."""
@@ -196,6 +206,7 @@ class ProjectAgent:
                 ),
                 journal=journal,
                 telemetry=hook_observer(settings.hooks),
+                compaction=self.compaction,
                 output_type=str if self.schema is None else schema_type(self.schema),
             )
             try:
@@ -256,18 +267,6 @@ def configured_servers(
     return read_mcp_servers(path=path, own=is_own, environ=project.environ)
 
 
-def _named_files(loaded: LoadedSettings) -> tuple[str, ...]:
-    """The files that a person named themselves: policies, and a file of servers.
-
-    Nobody digests them, so what changes one decides what the next run may do.
-    """
-    policies = [source.path for source in loaded.policies if not source.by_project]
-    servers = loaded.settings.mcp_config
-    if servers and "mcp_config" not in loaded.project_keys:
-        return (*policies, servers)
-    return tuple(policies)
-
-
 def build_toolbox(
     loaded: LoadedSettings,
     folder: Path,
@@ -284,7 +283,7 @@ def build_toolbox(
         require="bubblewrap" if settings.sandbox == "require" else None,
         # The folder may be the home folder: settings, sessions and keys are then inside of it.
         hidden=hide_own_files(folder),
-        protected=tuple(map(Path, _named_files(loaded))),
+        protected=tuple(map(Path, named_files(loaded))),
     )
     core = core_tools(
         folder, private=True, untrusted=True, sandbox=sandbox, environ=project.environ
@@ -301,56 +300,6 @@ def build_toolbox(
         # A long result is cut, and `read_artifact` reads the rest: every choice of tools needs it.
         included.append("read_artifact*")
     return Toolbox(tools, profile=Profile(include=tuple(included or ["*"]), exclude=excluded))
-
-
-def build_gate(loaded: LoadedSettings, folder: Path, project: ProjectFolder) -> Gate:
-    """All rules that are in force as one gate: the strictest verdict wins.
-
-    These are the permission mode, the policies of the user and of the project, the flow guard
-    unless it is off, and a question before the project's own settings are changed.
-    """
-    settings = loaded.settings
-    gates: list[Gate] = [*hook_gates(settings.hooks)]
-    if loaded.uses_mode:
-        gates.append(GATE_PRESETS[settings.permission_mode]())
-    for source in loaded.policies:
-        gates += _load_policy(source, folder, project)
-    if settings.flow_guard:
-        gates.append(flow_guard(typed_addresses=_read_typed_addresses))
-    settings_files = (*project.snapshot.digests, *map(str, own_files()), *_named_files(loaded))
-    gates.append(guard_settings_files(folder, settings_files))
-    return all_of(*gates)
-
-
-def _read_typed_addresses(request: GateRequest) -> tuple[str, ...]:
-    """The addresses that `launch_context` recorded with the run."""
-    try:
-        return msgspec.convert(request.context.get(ADDRESSES_KEY, ()), tuple[str, ...])
-    except msgspec.ValidationError:
-        # Another program may use the same key for something else.
-        return ()
-
-
-def _load_policy(source: PolicySource, folder: Path, project: ProjectFolder) -> list[Gate]:
-    """The gates of one policy file. What a project that is not trusted allows is left out."""
-    if not source.by_project:
-        return [load_policy(source.path, root=folder)]
-    path = Path(source.path)
-    data = project.snapshot.read(path)
-    if data is None:
-        raise ConfigError(f"the policy {path} cannot be read: there is no such file")
-    try:
-        gate = parse_policy(data.decode(), name=path.stem, source=source.path, root=folder)
-    except UnicodeDecodeError:
-        raise ConfigError(f"the policy {path} cannot be read: it is not UTF-8") from None
-    if not source.restricts_only:
-        return [gate]
-    strict = [rule for rule in gate.rules if rule.decision != "allow"]
-    name = f"untrusted {path.stem}"
-    gates: list[Gate] = [RuleGate(strict, default="allow", name=name, root=folder)]
-    if isinstance(gate, GuardedRules):
-        gates.append(gate.guard)
-    return gates
 
 
 def build_instructions(

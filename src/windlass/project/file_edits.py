@@ -101,7 +101,13 @@ def read_mcp_entries() -> dict[str, Any]:
 
 
 def write_mcp_entries(servers: dict[str, Any]) -> None:
-    """Replace this folder's `.mcp.json`, all of it or nothing; raises ConfigError."""
+    """Replace this folder's `.mcp.json`, all of it or nothing; raises ConfigError.
+
+    Without any server, the file is removed.
+    """
+    if not servers:
+        Path(MCP_FILE).unlink(missing_ok=True)
+        return
     text = msgspec.json.format(msgspec.json.encode({"mcpServers": servers}), indent=2).decode()
     # A variable that is not set here may be set where the server is used.
     mcp_settings(text, _AnyEnvironment(read_process_environment()), source=MCP_FILE)

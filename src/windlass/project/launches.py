@@ -16,8 +16,9 @@ from windlass.core.events import Fact, RunStarted, SessionImported
 from windlass.core.fold.run import fold
 from windlass.gates.urls import find_addresses
 from windlass.ports import Journal
-from windlass.project.agents import ADDRESSES_KEY, ProjectAgent, load_agent
+from windlass.project.agents import ProjectAgent, load_agent
 from windlass.project.layers import DEFAULT_ORIGIN, LoadedSettings
+from windlass.project.permissions import ADDRESSES_KEY
 from windlass.project.settings import NO_LIMIT, SETTING_KEYS, Settings
 from windlass.project.trust import ProjectFolder
 

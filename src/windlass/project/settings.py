@@ -18,11 +18,19 @@ from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
 from windlass.journals.names import parse_journal_name, resolve_journal_name, show_journal_name
 
-PermissionMode: TypeAlias = Literal["ask", "read-only", "allow-all"]
+PermissionMode: TypeAlias = Literal["ask", "read-only", "allow-edits", "plan", "allow-all"]
+EditingKeys: TypeAlias = Literal["emacs", "vi"]
 SandboxMode: TypeAlias = Literal["auto", "require"]
 ThinkingMode: TypeAlias = Literal["show", "fold", "hide"]
 
-PERMISSION_MODES: tuple[PermissionMode, ...] = ("ask", "read-only", "allow-all")
+PERMISSION_MODES: tuple[PermissionMode, ...] = (
+    "ask",
+    "read-only",
+    "allow-edits",
+    "plan",
+    "allow-all",
+)
+EDITING_KEYS: tuple[EditingKeys, ...] = ("emacs", "vi")
 SANDBOX_MODES: tuple[SandboxMode, ...] = ("auto", "require")
 THINKING_MODES: tuple[ThinkingMode, ...] = ("show", "fold", "hide")
 NO_LIMIT = "none"
@@ -66,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hooks: tuple[str, ...] = ()
     """Observers and gates of installed packages that are used, by name."""
     thinking: ThinkingMode = "show"
+    editing: EditingKeys = "emacs"
 
 
 class InvalidSetting(Exception):
@@ -213,7 +222,7 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
     "permission_mode": SettingKey(
         parse_choice(*PERMISSION_MODES),
         "what happens to calls that change things",
-        strictness=("allow-all", "ask", "read-only").index,
+        strictness=("allow-all", "allow-edits", "ask", "plan", "read-only").index,
     ),
     "policy": SettingKey(
         parse_text, "a file of rules, instead of a permission mode", resolve=resolve_path
@@ -261,6 +270,12 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
     ),
     "thinking": SettingKey(
         parse_choice(*THINKING_MODES), "how the model's thinking is shown", per_agent=False
+    ),
+    "editing": SettingKey(
+        parse_choice(*EDITING_KEYS),
+        "the keys that edit a prompt of the chat: emacs or vi",
+        per_agent=False,
+        of_person=True,
     ),
 }
 """Every setting, in the order in which it is shown."""

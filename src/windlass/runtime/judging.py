@@ -29,7 +29,7 @@ from windlass.core.verdicts import (
     is_sound_verdict,
 )
 from windlass.logs import get_logger
-from windlass.ports import Gate, GateRequest, World
+from windlass.ports import Gate, GateRequest, PreviewingTools, World
 
 _log = get_logger(__name__)
 RECALL_TIMEOUT_S = 10.0
@@ -37,6 +37,8 @@ RECALL_TIMEOUT_S = 10.0
 GATE_FAILURES = (Exception, asyncio.CancelledError)
 """What a gate may fail with: it may also cancel itself, for example with a timeout of its own."""
 NO_GATE = Allow("no gate is set")
+HOPELESS_RULE = "would-fail"
+"""The rule of a denial that no gate and no person decided."""
 NO_VERDICT = Deny("the gate did not return a verdict", "gate-failure")
 
 
@@ -64,14 +66,12 @@ async def judge_call(
         message = f"{call.name}: {prepared.message}"
         return CallJudged(call.id, InvalidCall(prepared.code, message))
     arguments = prepared.arguments
-    verdict: Verdict = NO_GATE
-    if world.gate is not None:
-        request = _gate_request(call, spec, arguments, world, state)
-        verdict = await _ask_gate(world.gate, request, world)
-    verdict = _ask_about_imported(verdict, call, state)
+    verdict = await _judge_arguments(call, spec, arguments, world, state)
     effective_arguments = _new_arguments(verdict)
     if effective_arguments is None:
         effective_arguments = arguments
+    if isinstance(verdict, Ask):
+        verdict = await _refuse_if_hopeless(verdict, call, effective_arguments, world)
     return CallJudged(
         call.id,
         verdict,
@@ -79,6 +79,33 @@ async def judge_call(
         prepared.changes,
         world.tools.resource_of(call.name, effective_arguments),
     )
+
+
+async def _judge_arguments(
+    call: ToolCall, spec: ToolSpec, arguments: dict[str, Any], world: World, state: State
+) -> Verdict:
+    """Return what the gate decides about a call, or a question about one from elsewhere."""
+    verdict: Verdict = NO_GATE
+    if world.gate is not None:
+        request = _gate_request(call, spec, arguments, world, state)
+        verdict = await _ask_gate(world.gate, request, world)
+    return _ask_about_imported(verdict, call, state)
+
+
+async def _refuse_if_hopeless(
+    question: Ask, call: ToolCall, arguments: dict[str, Any], world: World
+) -> Ask | Deny:
+    """Return a denial instead of a question about a call that cannot succeed as things are now.
+
+    Nobody should read and allow an edit whose text is not in the file: the model is told at once.
+    """
+    if not isinstance(world.tools, PreviewingTools):
+        return question
+    # A copy, as for a gate: what was asked about must be what runs.
+    preview = await world.tools.preview(call.name, deepcopy(arguments))
+    if preview is None or not preview.would_fail:
+        return question
+    return Deny(preview.note, HOPELESS_RULE)
 
 
 def _refuse_call(proposed_call: ProposedCall, spec: ToolSpec) -> InvalidCall | None:

@@ -23,7 +23,7 @@ from typing import (
 )
 
 from windlass.core.call_preview import CallPreview
-from windlass.core.errors import ConfigError
+from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.messages import Effect, Label, ToolSpec
 from windlass.core.suggestions import suggest_names
 from windlass.logs import get_logger
@@ -176,6 +176,9 @@ class Tool(Generic[P, R]):
                     return pattern.format_map({**defaults, **arguments})
                 case compute_resource:
                     return compute_resource({**defaults, **arguments})
+        except ModelRetry:
+            # The call names something that its tool refuses, and the tool itself will say so.
+            return None
         except Exception:  # noqa: BLE001 - a resource that is not known may be anything
             _log.warning("the resource of tool %s cannot be computed", self.name, exc_info=True)
             return None

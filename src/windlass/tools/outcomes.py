@@ -17,7 +17,7 @@ from windlass.tools.attempts import (
 from windlass.tools.breaker import EndpointVerdict
 from windlass.tools.function import Tool
 from windlass.tools.large_values import is_large
-from windlass.tools.results import error_message, error_text, to_content
+from windlass.tools.results import error_message, error_text, strip_result, to_content
 from windlass.tools.unavailable import is_unavailable
 
 _log = get_logger(__name__)
@@ -66,7 +66,7 @@ def build_result(tool: Tool[..., Any], outcome: AttemptOutcome, attempts: int) -
     """Build the one result of a call from the outcome of its last attempt."""
     match outcome:
         case ToolReturned(ToolResult() as result):
-            return result
+            return strip_result(result)
         case ToolReturned(value):
             return _build_value_result(tool, value)
         case ToolRaised(ModelRetry() as retry):

@@ -35,7 +35,7 @@ NOTE_CHARS_MAX = 1_000
 async def preview_call(tool: Tool[..., Any], arguments: Mapping[str, Any]) -> CallPreview | None:
     """Return what a call would change, and whether it can be undone; None for a read."""
     preview = await _ask_for_preview(tool, arguments)
-    if tool.spec.effect == "read":
+    if tool.spec.effect == "read" or (preview is not None and preview.would_fail):
         return preview
     undo = "It can be undone." if tool.spec.undo else "It cannot be undone."
     if preview is None:
@@ -78,16 +78,18 @@ def _read_outcome(name: str, outcome: AttemptOutcome) -> CallPreview | None:
 
 
 def _expect_failure(error: Exception) -> CallPreview:
-    return CallPreview(f"As things are now, the call would fail: {error}")
+    return CallPreview(f"As things are now, the call would fail: {error}", would_fail=True)
 
 
 def _bound_preview(preview: CallPreview) -> CallPreview:
     """Cut a preview at its bounds, and make it text that can be sent."""
     diff = preview.diff
+    is_whole = preview.is_whole and len(diff) <= DIFF_CHARS_MAX
     if len(diff) > DIFF_CHARS_MAX:
         kept = diff[:DIFF_CHARS_MAX].rpartition("\n")[0]
         diff = f"{kept}\n[{diff.count(chr(10), len(kept))} more lines]"
-    return CallPreview(_encodable(preview.note[:NOTE_CHARS_MAX]), _encodable(diff))
+    note = _encodable(preview.note[:NOTE_CHARS_MAX])
+    return CallPreview(note, _encodable(diff), is_whole, preview.would_fail)
 
 
 def _encodable(text: str) -> str:

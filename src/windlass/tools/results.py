@@ -1,8 +1,8 @@
 """Turn the return value of a tool into what the model reads.
 
-Strings stay as they are, other values become compact JSON, pictures become parts. A failure is
-shown by its type and a bounded message, never by its traceback. Text that is too long is clipped to
-its head and tail.
+Strings stay as they are but for the codes that colour a terminal, other values become compact JSON,
+pictures become parts. A failure is shown by its type and a bounded message, never by its traceback.
+Text that is too long is clipped to its head and tail.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart, ToolResult
+from windlass.core.text_clip import strip_escapes
 from windlass.tools.large_values import LARGE_WEIGHT, encode_in_parts
 
 TEXT_BYTES_MAX = 32 * 1024
@@ -55,7 +56,7 @@ def _to_part(value: object) -> ContentPart:
         case ImagePart() | FilePart():
             return value
         case TextPart(text) | str(text):
-            return TextPart(_escape_surrogates(text))
+            return TextPart(strip_escapes(_escape_surrogates(text)))
         case bytes() | bytearray():
             return _part_from_bytes(bytes(value))
         case _:
@@ -80,6 +81,24 @@ def _media_type(data: bytes) -> str:
     if data[:5] == b"%PDF-":
         return "application/pdf"
     return next((kind for magic, kind in _IMAGE_SIGNATURES if data.startswith(magic)), "")
+
+
+def strip_result(result: ToolResult) -> ToolResult:
+    """The result without codes that colour or steer a terminal: no model and no person reads them.
+
+    The same object if there are none.
+    """
+    parts = tuple(map(_strip_part, result.content))
+    if all(new is old for new, old in zip(parts, result.content, strict=True)):
+        return result
+    return replace(result, content=parts)
+
+
+def _strip_part(part: ContentPart) -> ContentPart:
+    if not isinstance(part, TextPart):
+        return part
+    text = strip_escapes(part.text)
+    return part if text is part.text else replace(part, text=text)
 
 
 def encode_compact(value: object) -> str:
@@ -147,7 +166,7 @@ def error_text(error: BaseException) -> str:
 
 def error_message(error: BaseException) -> str:
     """Return the message of an exception, at most ERROR_CHARS_MAX characters of it."""
-    message = _escape_surrogates(str(error))
+    message = strip_escapes(_escape_surrogates(str(error)))
     if len(message) > ERROR_CHARS_MAX:
         message = f"{message[:ERROR_CHARS_MAX]} […]"
     return message

@@ -313,7 +313,7 @@ async def test_modes_count_from_the_next_prompt(place: Place) -> None:
         await editor.greet()
         opened = await editor.request("session/new", cwd=str(place.project), mcpServers=[])
         modes = [mode["id"] for mode in opened["modes"]["availableModes"]]
-        assert modes == ["ask", "read-only", "allow-all"]
+        assert modes == ["ask", "read-only", "allow-edits", "plan", "allow-all"]
         session = opened["sessionId"]
         await editor.request("session/set_mode", sessionId=session, modeId="read-only")
         await editor.prompt(session, "Write.")

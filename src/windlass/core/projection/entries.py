@@ -118,5 +118,7 @@ class NoticeEntry(ViewEntry, frozen=True, tag="notice"):
 
 
 def join_texts(parts: Sequence[ContentPart | ReplyPart]) -> str:
-    """Return the text of these parts, without all that is not text."""
-    return "".join(part.text for part in parts if isinstance(part, TextPart))
+    """Return the text of these parts, without all that is not text or that the program added."""
+    return "".join(
+        part.text for part in parts if isinstance(part, TextPart) and not part.by_program
+    )

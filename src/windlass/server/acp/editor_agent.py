@@ -60,6 +60,8 @@ PAGE_SESSIONS = 30
 MODE_TEXTS: Mapping[PermissionMode, tuple[str, str]] = {
     "ask": ("Ask", "Reads are allowed; you are asked about the rest."),
     "read-only": ("Read only", "Reads are allowed; the rest is denied."),
+    "allow-edits": ("Allow edits", "Files may be changed; you are asked about the rest."),
+    "plan": ("Plan", "Reads are allowed; the agent ends with a plan for you."),
     "allow-all": ("Allow all", "Everything is allowed that no rule forbids."),
 }
 EditorMcpServer = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio

@@ -7,6 +7,7 @@ it grow beyond a bound.
 
 import difflib
 import re
+import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -26,6 +27,12 @@ TEXT_CHARS_MAX = 8 * 2**20
 """Characters that a file may have after any of the edits."""
 CONTEXT_LINES = 3
 PLACES_SHOWN_MAX = 10
+NEAREST_RATIO_MIN = 0.6
+"""Lines that have less in common are not called similar."""
+NEAREST_LINES = 3
+NEAREST_CHARS_MAX = 300
+NEAREST_S = 0.5
+"""How long the nearest line may be looked for."""
 
 _NUMBERED_LINE = re.compile(r"\s*\d+\t")
 _HUNK_HEAD = re.compile(r"@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@")
@@ -96,7 +103,38 @@ def _explain_missing(text: str, old: str) -> str:
         line = _find_line_ignoring_space(text, old)
         if line is not None:
             return f"Line {line} differs from it only in white space."
+        nearest = _describe_nearest(text, old)
+        if nearest:
+            return f"{nearest} Copy the text exactly."
     return "Read the file again and copy the text exactly."
+
+
+def _describe_nearest(text: str, old: str) -> str:
+    """Say where the lines are that look most like the first ones of a text; empty if none does."""
+    wanted = [line for line in old.split("\n") if line.strip()][:NEAREST_LINES]
+    lines = text.split("\n")
+    if len(lines) > COMPARED_LINES_MAX or any(len(line) > NEAREST_CHARS_MAX for line in wanted):
+        return ""
+    matcher = difflib.SequenceMatcher(autojunk=False)
+    matcher.set_seq2(wanted[0].strip())
+    best_ratio = NEAREST_RATIO_MIN
+    best_line = 0
+    deadline = time.monotonic() + NEAREST_S
+    for number, line in enumerate(lines, 1):
+        matcher.set_seq1(line.strip()[:NEAREST_CHARS_MAX])
+        # Both bounds cost little, and rule out most lines.
+        if matcher.real_quick_ratio() <= best_ratio or matcher.quick_ratio() <= best_ratio:
+            continue
+        ratio = matcher.ratio()
+        if ratio > best_ratio:
+            best_ratio = ratio
+            best_line = number
+        if time.monotonic() > deadline:
+            break
+    if not best_line:
+        return ""
+    shown = "\n".join(lines[best_line - 1 : best_line - 1 + len(wanted)])
+    return f"The nearest text is at line {best_line}: {shown!r}."
 
 
 def _find_line_ignoring_space(text: str, old: str) -> int | None:
@@ -174,6 +212,11 @@ def build_diff(before: str, after: str, path: str) -> str:
     if hidden_lines > 0:
         lines[DIFF_LINES_MAX:] = [f"[{hidden_lines} more lines]"]
     return "\n".join(lines)
+
+
+def is_whole_diff(diff: str) -> bool:
+    """Whether `build_diff` left nothing out."""
+    return bool(diff) and not diff.rpartition("\n")[2].startswith("[")
 
 
 def _count_equal_pairs(old: list[str], new: list[str]) -> int:

@@ -125,7 +125,8 @@ def format_page(content: FileContent, offset: int, limit: int) -> str:
     text = decode_text(content)
     if not text:
         return f"[{printable_name(content.path)} is empty]"
-    lines = text.removesuffix("\n").split("\n")
+    # A code that colours a terminal would be taken out of the result, and the line be misread.
+    lines = text.removesuffix("\n").replace("\x1b", "\\x1b").split("\n")
     if offset > len(lines):
         raise ModelRetry(
             f"{quote_path(content.path)} has {len(lines)} lines: offset={offset} is past the end."
@@ -156,6 +157,8 @@ def _file_notes(content: FileContent, text: str) -> list[str]:
         )
     if "\ufffd" in text and b"\xef\xbf\xbd" not in content.data:
         notes.append("[the file is not entirely UTF-8: invalid bytes are shown as \ufffd]")
+    if "\x1b" in text:
+        notes.append("[escape characters are shown as \\x1b]")
     return notes
 
 

@@ -22,6 +22,7 @@ from windlass.tools.files.edits import (
     apply_edits,
     build_diff,
     edit_state,
+    is_whole_diff,
 )
 from windlass.tools.files.file_globs import FileGlob
 from windlass.tools.files.grep import GrepQuery, search_files
@@ -212,7 +213,7 @@ class FileToolset:
         if before == content:
             return CallPreview(f"{name} has exactly this content already.")
         diff = build_diff(before, content, printable_name(found.path))
-        return CallPreview(f"{name} would be replaced.", diff)
+        return CallPreview(f"{name} would be replaced.", diff, is_whole=is_whole_diff(diff))
 
     def edit(self, path: PathArgument, edits: Annotated[list[Edit], Meta(min_length=1)]) -> str:
         """Replace exact texts in a file. All edits are made, in order, or none is."""
@@ -242,7 +243,8 @@ class FileToolset:
         file = _EditableText.open_file(self._workspace, path)
         after = apply_edits(file.text, file.normalize_edits(edits))
         diff = build_diff(file.text, after, printable_name(file.path))
-        return CallPreview(f"{quote_path(file.path)} would be edited.", diff)
+        note = f"{quote_path(file.path)} would be edited."
+        return CallPreview(note, diff, is_whole=is_whole_diff(diff))
 
     def reconcile_edit(
         self,

@@ -1,0 +1,1 @@
+"""The chat at a terminal: its prompt, its commands, and its runs."""

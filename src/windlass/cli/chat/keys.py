@@ -1,0 +1,132 @@
+"""The keys of a chat's prompt that differ from those of a line editor.
+
+Enter sends, Alt-Enter or Ctrl-J begins a new line, and Tab completes. During a run, Enter speaks to
+the run, Tab queues the text for afterwards, and Escape or Ctrl-C stops the run.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import Condition, emacs_mode, has_completions, has_focus
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+TRIPLE_QUOTES = '"""'
+
+Action = Literal["send", "queue", "interrupt", "leave", "mode", "pause"]
+"""What a person did: sent the text, queued it, pressed Ctrl-C or Ctrl-D, or asked for another mode.
+
+`pause`: nobody did anything; the prompt was taken away.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TypedInput:
+    """What a person did at the prompt, and the text of it."""
+
+    action: Action
+    text: str = ""
+
+
+@dataclass(slots=True)
+class KeyActions:
+    """What keys do beyond editing: set by the chat."""
+
+    is_running: Callable[[], bool]
+    interrupt: Callable[[], None] = lambda: None
+    """Stops the run that is going on."""
+    sending: Literal["send", "queue"] = "send"
+
+    def take_sending(self) -> Literal["send", "queue"]:
+        """How the text was sent; the next one is sent plainly again."""
+        sending = self.sending
+        self.sending = "send"
+        return sending
+
+
+def build_key_bindings(actions: KeyActions) -> KeyBindings:
+    """The bindings, to be added to those of the line editor."""
+    keys = KeyBindings()
+    running = Condition(actions.is_running)
+    at_prompt = has_focus(DEFAULT_BUFFER)
+    add = partial(keys.add, filter=at_prompt)
+    add("enter")(_send)
+    add("escape", "enter")(_break_line)
+    add("c-j")(_break_line)
+    add("c-g")(_open_editor)
+    add("c-c")(partial(_interrupt, actions))
+    keys.add("tab", filter=at_prompt & running & ~has_completions)(partial(_queue, actions))
+    keys.add("s-tab", filter=at_prompt & ~running & ~has_completions)(_change_mode)
+    keys.add("c-d", filter=at_prompt & running)(_stay)
+    stops = running & emacs_mode & ~has_completions
+    keys.add("escape", filter=stops)(partial(_stop, actions))
+    return keys
+
+
+def _send(event: KeyPressEvent) -> None:
+    buffer = event.current_buffer
+    if not _takes_enter(buffer):
+        buffer.validate_and_handle()
+
+
+def _break_line(event: KeyPressEvent) -> None:
+    event.current_buffer.newline(copy_margin=False)
+
+
+def _open_editor(event: KeyPressEvent) -> None:
+    event.current_buffer.open_in_editor()
+
+
+def _change_mode(event: KeyPressEvent) -> None:
+    event.app.exit(result=TypedInput("mode"))
+
+
+def _queue(actions: KeyActions, event: KeyPressEvent) -> None:
+    buffer = event.current_buffer
+    if _is_completable(buffer):
+        buffer.start_completion(insert_common_part=True)
+    elif buffer.text.strip():
+        actions.sending = "queue"
+        buffer.validate_and_handle()
+
+
+def _stop(actions: KeyActions, _event: KeyPressEvent) -> None:
+    actions.interrupt()
+
+
+def _interrupt(actions: KeyActions, event: KeyPressEvent) -> None:
+    if actions.is_running():
+        actions.interrupt()
+    elif event.current_buffer.text:
+        event.current_buffer.reset()
+    else:
+        event.app.exit(result=TypedInput("interrupt"))
+
+
+def _stay(_event: KeyPressEvent) -> None:
+    """Nobody leaves a run by accident: Ctrl-C stops it."""
+
+
+def _takes_enter(buffer: Buffer) -> bool:
+    """Whether Enter belongs to the text or to a completion, and does not send."""
+    state = buffer.complete_state
+    if state is not None and state.current_completion is not None:
+        buffer.complete_state = None
+        return not buffer.text.startswith("/")
+    if buffer.text.startswith(TRIPLE_QUOTES) and buffer.text.count(TRIPLE_QUOTES) == 1:
+        buffer.newline(copy_margin=False)
+        return True
+    if buffer.document.text_before_cursor.endswith("\\"):
+        buffer.delete_before_cursor()
+        buffer.newline(copy_margin=False)
+        return True
+    return False
+
+
+def _is_completable(buffer: Buffer) -> bool:
+    """Whether Tab completes a command or a file here."""
+    word = buffer.document.get_word_before_cursor(WORD=True)
+    return word.startswith("@") or buffer.text.startswith("/")

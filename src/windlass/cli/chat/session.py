@@ -1,0 +1,327 @@
+"""A chat from its first prompt to its last: prompts, runs, and what is typed during a run."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from windlass.agent.agent import Agent
+from windlass.cli.chat.commands import (
+    SLASH_COMMANDS,
+    change_mode,
+    complete_argument,
+    next_mode,
+    run_slash_command,
+)
+from windlass.cli.chat.completion import ChatCompleter
+from windlass.cli.chat.keys import TRIPLE_QUOTES
+from windlass.cli.chat.live_page import LivePage
+from windlass.cli.chat.prompt_line import PromptFrame, PromptLine
+from windlass.cli.chat.references import expand_prompt, run_shell_command
+from windlass.cli.chat.state import ChatState, PromptTask, ResumeTask, UndoTask
+from windlass.cli.output import show_answer_commands, show_summary
+from windlass.cli.screen import CALL_STYLE, PERSON, QUIET
+from windlass.cli.status import format_context_left, format_usd
+from windlass.cli.terminal import keep_typed_keys
+from windlass.core.errors import NothingToDo, RunUnfinished, WindlassError
+from windlass.core.messages import TextPart
+from windlass.core.result import RunResult
+from windlass.environ import find_login_name, xdg_folder
+from windlass.logs import forward_warnings
+from windlass.ports import Watcher
+from windlass.project.agents import AgentSession
+from windlass.project.journals import is_kept
+from windlass.project.launches import launch_context
+from windlass.project.surroundings import describe_surroundings
+
+HISTORY_FILE = "prompts"
+SHOWN_LINES_MAX = 12
+"""Lines of a sent prompt that stay on the page."""
+PLAN_NOTE = (
+    "\n\n[Plan mode: look, but change nothing. End with a plan in numbered steps, for the person "
+    "to accept or correct.]"
+)
+ACCEPT_PROMPT = "The plan is accepted. Carry it out."
+PLAN_KEYS = "y carry it out, asking me   e carry it out, edits allowed   n go on planning"
+
+RunWork = Callable[[Watcher], Awaitable[RunResult[Any]]]
+
+
+class ChatSession:
+    """Talks with a person until they leave."""
+
+    def __init__(self, state: ChatState, page: LivePage | None) -> None:
+        self._chat = state
+        self._page = page
+        self._frame = PromptFrame(
+            self._format_status, self._format_waiting, before_draw=state.screen.update_width
+        )
+        settings = state.context.agent.settings
+        commands = {name: command.about for name, command in SLASH_COMMANDS.items()}
+        self._prompt = PromptLine(
+            page,
+            self._frame,
+            state.screen.glyphs,
+            history=xdg_folder("STATE", ".local/state") / HISTORY_FILE,
+            completer=ChatCompleter(commands, complete_argument, state.context.agent.folder),
+            vi_keys=settings.editing == "vi",
+        )
+        self._greeted_model = ""
+        # In raw mode, Ctrl-C is a key: it becomes the signal that a run listens to.
+        self._prompt.actions.interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)
+
+    async def run_chat(self) -> int:
+        """Talk until the person leaves; the exit code. A new model or mode means a new agent."""
+        chat = self._chat
+        asker = chat.context.terminal.question_prompt
+        if asker is not None:
+            asker.use_hold(self._prompt.hold)
+        # A tool may warn from a thread of its own, and only this one writes on the page.
+        loop = asyncio.get_running_loop()
+        show = partial(loop.call_soon_threadsafe, chat.show_note)
+        with keep_typed_keys(), forward_warnings(show):
+            while not chat.is_leaving:
+                async with chat.context.open_session(chat.journal) as opened:
+                    self._show_greeting(opened)
+                    await self._talk_with(opened)
+        if is_kept(chat.journal) and chat.usage.runs:
+            chat.show_note(f"To continue: windlass chat -r {chat.session}")
+        return 128 + self._prompt.left_by if self._prompt.left_by else 0
+
+    async def _talk_with(self, opened: AgentSession) -> None:
+        """Talk with one agent, until the person wants another one or leaves."""
+        chat = self._chat
+        context = chat.context
+        was_interrupted = False
+        while not chat.is_leaving and chat.context is context:
+            if chat.tasks:
+                await self._perform_task(opened)
+                continue
+            typed = await self._prompt.read()
+            match typed.action:
+                case "leave":
+                    chat.is_leaving = True
+                case "interrupt":
+                    chat.is_leaving = was_interrupted
+                    if not was_interrupted:
+                        chat.show_note("Press Ctrl-C again to leave, or Ctrl-D.")
+                case "mode":
+                    change_mode(chat, next_mode(chat.mode))
+                case _:
+                    await self._handle_input(opened, typed.text)
+            was_interrupted = typed.action == "interrupt"
+
+    async def _perform_task(self, opened: AgentSession) -> None:
+        task = self._chat.tasks.popleft()
+        match task:
+            case PromptTask(text, is_typed):
+                await self._handle_input(opened, text, is_typed=is_typed)
+            case ResumeTask(consent):
+                await self._guard(self._resume(opened, consent=consent))
+            case UndoTask():
+                await self._guard(self._undo(opened))
+
+    async def _handle_input(
+        self, opened: AgentSession, text: str, *, is_typed: bool = True
+    ) -> None:
+        text = _strip_quotes(text)
+        if not text.strip():
+            return
+        self._show_typed(text)
+        if text.startswith("!"):
+            self._run_shell(text[1:].strip())
+        elif text.startswith("/") and "\n" not in text:
+            await self._guard(run_slash_command(self._chat, opened, text))
+        else:
+            await self._guard(self._run_prompt(opened, text, is_typed=is_typed))
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        """Do something, and show what went wrong with it."""
+        try:
+            await work
+        except RunUnfinished:
+            self._chat.show_error("the last run waits for your answer: /resume asks again")
+        except WindlassError as error:
+            self._chat.show_error(str(error))
+
+    def _show_typed(self, text: str) -> None:
+        """Write what was sent on the page: the prompt itself is erased."""
+        screen = self._chat.screen
+        lines = text.splitlines()
+        hidden = len(lines) - SHOWN_LINES_MAX
+        screen.write_line("\n".join(lines[:SHOWN_LINES_MAX]), PERSON, mark=screen.glyphs.person)
+        if hidden > 0:
+            self._chat.show_note(f"  {screen.glyphs.cut} +{hidden} lines")
+
+    def _run_shell(self, command: str) -> None:
+        chat = self._chat
+        if not command:
+            chat.show_note("Write a command behind the exclamation mark: !git status")
+            return
+
+        def show(line: str) -> None:
+            chat.screen.write_verbatim(f"  {line}", QUIET)
+            chat.screen.start_new_line()
+
+        output, code = run_shell_command(command, chat.context.agent.folder, show)
+        chat.notes.add(command, output, code)
+        if code:
+            chat.show_error(f"exit code {code}")
+
+    async def _run_prompt(self, opened: AgentSession, text: str, *, is_typed: bool) -> None:
+        chat = self._chat
+        agent = chat.context.agent
+        prompt = expand_prompt(text, agent.folder, chat.notes)
+        for problem in prompt.problems:
+            chat.show_error(problem)
+        if prompt.names:
+            chat.screen.write_line(f"attached: {', '.join(prompt.names)}", QUIET, indent=2)
+        typed = chat.remember_typed(text) if is_typed else ""
+        parts = prompt.parts
+        if chat.mode == "plan":
+            parts = (*parts, TextPart(PLAN_NOTE, by_program=True))
+        if opened.toolbox.specs and not await chat.journal.read(chat.session):
+            parts = (*parts, describe_surroundings(agent.folder))
+        result = await self._drive_run(
+            opened,
+            lambda watch: opened.agent.run(
+                parts,
+                session=chat.session,
+                on_event=watch,
+                on_partial="restart",
+                caller=find_login_name(),
+                context=launch_context(agent, typed),
+                labels=prompt.labels,
+            ),
+        )
+        if agent.compaction is not None:
+            # It was asked for once. From now on, the agent has its own way again.
+            chat.context = replace(chat.context, agent=replace(agent, compaction=None))
+        if result.completed and chat.mode == "plan":
+            await self._offer_plan()
+
+    async def _resume(self, opened: AgentSession, *, consent: bool) -> None:
+        chat = self._chat
+        try:
+            await self._drive_run(
+                opened,
+                lambda watch: opened.agent.resume(chat.session, consent=consent, on_event=watch),
+            )
+        except NothingToDo:
+            chat.show_note(f"Session {chat.session} has no open run. Continue with a prompt.")
+
+    async def _undo(self, opened: AgentSession) -> None:
+        session = self._chat.session
+        person = find_login_name()
+        await self._drive_run(
+            opened,
+            lambda watch: opened.agent.undo(session, caller=person, on_event=watch),
+        )
+
+    async def _drive_run(self, opened: AgentSession, work: RunWork) -> RunResult[Any]:
+        """Do a run, and take what is typed meanwhile."""
+        chat = self._chat
+        terminal = chat.context.terminal
+
+        async def work_and_listen(watch: Watcher) -> RunResult[Any]:
+            if self._page is None:
+                return await work(watch)
+            self._frame.is_running = True
+            listening = asyncio.create_task(self._listen(opened.agent))
+            try:
+                return await work(watch)
+            finally:
+                self._frame.is_running = False
+                listening.cancel()
+                await self._prompt.stop()
+                with suppress(asyncio.CancelledError):
+                    await listening
+
+        result = await terminal.drive_run(
+            opened.agent, chat.session, work_and_listen, is_kept=is_kept(chat.journal)
+        )
+        chat.last_view = terminal.live.last_view
+        terminal.live.ensure_reply_shown(result.text if result.completed else "")
+        chat.usage.add_run(result)
+        if result.outcome == "suspended":
+            show_answer_commands(chat.screen, chat.session, result.questions)
+        chat.screen.write_line()
+        show_summary(chat.screen, result, show_session=False)
+        chat.screen.write_line()
+        return result
+
+    async def _listen(self, agent: Agent[Any]) -> None:
+        """Take what is typed during a run: for the run itself, or for afterwards."""
+        while True:
+            typed = await self._prompt.read()
+            text = _strip_quotes(typed.text)
+            if typed.action not in ("send", "queue") or not text.strip():
+                continue
+            if typed.action == "queue" or text[0] in "/!" or not await self._steer(agent, text):
+                self._chat.tasks.append(PromptTask(text))
+
+    async def _steer(self, agent: Agent[Any], text: str) -> bool:
+        """Say something to the run; whether it was still going on."""
+        prompt = expand_prompt(text, self._chat.context.agent.folder, self._chat.notes)
+        try:
+            await agent.steer(self._chat.session, prompt.parts, by=find_login_name())
+        except NothingToDo:
+            return False
+        self._chat.remember_typed(text)
+        return True
+
+    def _format_waiting(self) -> list[str]:
+        """What was typed and waits: for the next step of the run, or for its end."""
+        chat = self._chat
+        said = [f"said: {text}" for text in chat.context.terminal.live.unheard_texts]
+        queued = [f"queued: {task.text}" for task in chat.tasks if isinstance(task, PromptTask)]
+        return [chat.screen.clip_to_line(text) for text in (*said, *queued)]
+
+    async def _offer_plan(self) -> None:
+        """Ask whether the plan may be carried out, and in which mode."""
+        chat = self._chat
+        asker = chat.context.terminal.question_prompt
+        if asker is None:
+            return
+        key = await asker.choose_key(PLAN_KEYS, "yen")
+        if key in ("y", "e"):
+            change_mode(chat, "ask" if key == "y" else "allow-edits")
+            chat.tasks.appendleft(PromptTask(ACCEPT_PROMPT, is_typed=False))
+
+    def _format_status(self) -> str:
+        """The line above the prompt: what the run does, or what the next one would begin with."""
+        chat = self._chat
+        if self._frame.is_running:
+            return chat.context.terminal.status.draw_line()
+        parts = [chat.context.agent.settings.model, chat.mode]
+        parts += format_context_left(chat.last_view)
+        if chat.usage.usd:
+            parts.append(format_usd(chat.usage.usd))
+        return f" {chat.screen.glyphs.dot} ".join(parts)
+
+    def _show_greeting(self, opened: AgentSession) -> None:
+        chat = self._chat
+        agent = chat.context.agent
+        if agent.settings.model == self._greeted_model:
+            return
+        self._greeted_model = agent.settings.model
+        tools = f"{len(opened.toolbox.specs)} tools"
+        parts = (agent.settings.model, chat.mode, tools, str(agent.folder), "/help")
+        chat.screen.write_line(
+            f" {chat.screen.glyphs.dot} ".join(parts),
+            QUIET,
+            mark=chat.screen.glyphs.progress,
+            mark_style=CALL_STYLE,
+        )
+
+
+def _strip_quotes(text: str) -> str:
+    """The text between triple quotes, if it stands between them."""
+    stripped = text.strip()
+    if len(stripped) >= 2 * len(TRIPLE_QUOTES) and stripped.startswith(TRIPLE_QUOTES):
+        return stripped.removeprefix(TRIPLE_QUOTES).removesuffix(TRIPLE_QUOTES).strip("\n")
+    return text

@@ -1,0 +1,78 @@
+"""Where and when a run begins: date, system, folder and the state of git, for its first message.
+
+It stands in a message and never in the instructions: these stay the same, so that providers can
+cache them and a run can be resumed. What strangers wrote is left out: no file names, no messages of
+commits, and of a branch only a name that looks like one.
+"""
+
+import platform
+import re
+import subprocess
+from datetime import datetime
+from pathlib import Path
+
+from windlass.core.messages import TextPart
+from windlass.tools.helper_programs import find_program
+
+GIT_S = 2.0
+"""How long git may take to look at a folder."""
+_BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,79}")
+_SAFE_CONFIG = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+"""A repository could name programs of its own in these."""
+
+
+def describe_surroundings(folder: Path, now: datetime | None = None) -> TextPart:
+    """The part for the first message of a session that works in a folder."""
+    here = now or datetime.now().astimezone()
+    lines = [
+        f"Date: {here:%A, %Y-%m-%d %H:%M %z}".rstrip(),
+        f"System: {platform.system()} {platform.release()} ({platform.machine()})",
+        f"Folder: {folder}",
+        f"Git: {describe_git(folder)}",
+    ]
+    text = "\n".join(lines)
+    return TextPart(f"\n\n<surroundings>\n{text}\n</surroundings>", by_program=True)
+
+
+def describe_git(folder: Path) -> str:
+    """The branch of a folder's repository and how many files differ from its last commit."""
+    output = run_git(folder, "status", "--porcelain=v2", "--branch")
+    if output is None:
+        return "no repository"
+    branch = "unknown branch"
+    changed = 0
+    untracked = 0
+    for line in output.splitlines():
+        if line.startswith("# branch.head "):
+            name = line.removeprefix("# branch.head ")
+            if name == "(detached)":
+                branch = "no branch"
+            elif _BRANCH.fullmatch(name):
+                branch = f"branch {name}"
+        elif line.startswith("?"):
+            untracked += 1
+        elif not line.startswith("#"):
+            changed += 1
+    if not changed and not untracked:
+        return f"{branch}, nothing changed"
+    return f"{branch}, {changed} changed and {untracked} new files"
+
+
+def run_git(folder: Path, *arguments: str) -> str | None:
+    """What git prints about a folder; None if there is no git, no repository, or no answer."""
+    program = find_program("git", folder)
+    if program is None:
+        return None
+    command = [program, "--no-optional-locks", "--no-pager", *_SAFE_CONFIG, *arguments]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own words, and a program from outside the folder
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=GIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
