@@ -68,7 +68,7 @@ class ClientMessage(msgspec.Struct, frozen=True):
     error: Any = UNSET
 
 
-class RpcError(Exception):
+class RequestRefused(Exception):
     """A request that is refused in the protocol's own way."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:  # noqa: ANN401 - JSON
@@ -188,7 +188,7 @@ class HandshakeEndpoint:
                     raise _not_acceptable()
                 return self._open_stream(asked.caller, asked.session, answer)
             reply["result"] = answer
-        except RpcError as error:
+        except RequestRefused as error:
             reply["error"] = {"code": error.code, "message": str(error), "data": error.data}
         except WindlassError as error:
             reply["error"] = _describe_error(api_error_from(error))
@@ -201,7 +201,7 @@ class HandshakeEndpoint:
     def _find_method(self, name: str) -> Callable[[ClientRequest], Awaitable[Answer]]:
         work = self._methods.get(name)
         if work is None:
-            raise RpcError(METHOD_NOT_FOUND, f"Unknown method: {name[:100]}")
+            raise RequestRefused(METHOD_NOT_FOUND, f"Unknown method: {name[:100]}")
         return work
 
     def _open_stream(self, caller: Caller, session: ClientSession, at: EventPlace) -> StreamReply:
@@ -226,7 +226,7 @@ class HandshakeEndpoint:
         params = _convert(asked.params, types.CallToolRequestParams)
         agent = find_agent_name(self._service.agents, params.name)
         if agent is None:
-            raise RpcError(INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
+            raise RequestRefused(INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
         try:
             task = read_arguments(params.arguments)
             place = await self._calls.begin(asked.caller, agent, task, asked.key)
@@ -276,7 +276,7 @@ class HandshakeEndpoint:
         place = _read_task_id(asked)
         view = await self._calls.read(asked.caller, place)
         if describe_legacy_task(view, place)["status"] in ("completed", "failed", "cancelled"):
-            raise RpcError(INVALID_PARAMS, "The task has ended already.")
+            raise RequestRefused(INVALID_PARAMS, "The task has ended already.")
         await self._tasks.cancel(asked.caller, place.to_text())
         view = await self._calls.read(asked.caller, place)
         return {**describe_legacy_task(view, place), "status": "cancelled"}
@@ -299,7 +299,7 @@ def _convert(params: JsonObject, kind: type[Any]) -> Any:  # noqa: ANN401 - a mo
     try:
         return kind.model_validate(params)
     except ValueError as error:
-        raise RpcError(INVALID_PARAMS, f"The parameters do not fit: {error}") from None
+        raise RequestRefused(INVALID_PARAMS, f"The parameters do not fit: {error}") from None
 
 
 def _describe_error(error: ApiError) -> JsonObject:
