@@ -1,17 +1,12 @@
 """TLS: a certificate and a key are enough to listen beyond this machine."""
 
-import datetime as dt
-import ipaddress
 import ssl
 from pathlib import Path
 
 import aiohttp
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from certificates import make_certificate
 from service import run_service
 from windlass import Agent, ConfigError
 from windlass.server import ServeOptions
@@ -20,36 +15,6 @@ from windlass.server.aiohttp_server import listen
 from windlass.testing import ScriptedModel
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime]
-
-
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Write a certificate for loopback that signs itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = dt.datetime.now(dt.UTC)
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    cert_path = folder / "cert.pem"
-    cert_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_path = folder / "key.pem"
-    key_path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return cert_path, key_path
 
 
 @pytest.mark.contract("A4")

@@ -36,6 +36,7 @@ from windlass.fleet.session_workflow import (
 from windlass.logs import get_logger
 
 RPC_TIMEOUT = timedelta(seconds=5)
+CONNECT_TIMEOUT = timedelta(seconds=10)
 POLLER_FRESH_S = 90.0
 """A worker asks its queue for work at least once a minute."""
 RANKS = 5
@@ -190,6 +191,7 @@ async def connect_engine(address: EngineAddress | str) -> TemporalEngine:
             namespace=address.namespace,
             tls=tls,
             api_key=address.read_api_key(),
+            connect_timeout=CONNECT_TIMEOUT,
         )
         has_attributes = await _register_attributes(client, address.namespace)
     except (RPCError, RuntimeError) as error:

@@ -5,6 +5,7 @@ The prompt goes into the queue of the session with a key of that name, so that a
 carried out twice starts one run.
 """
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -33,6 +34,7 @@ from windlass.ports import Journal, SharedRecords
 
 RECORD_KIND = "engine-schedule"
 EngineOverlap = Literal["skip", "queue", "cancel"]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 _OVERLAPS: Mapping[EngineOverlap, ScheduleOverlapPolicy] = {
     "skip": ScheduleOverlapPolicy.SKIP,
     "queue": ScheduleOverlapPolicy.BUFFER_ALL,
@@ -119,6 +121,11 @@ class EngineSchedules:
 
         Raises ConfigError if there is one of this name, or the engine does not take its times.
         """
+        if _NAME.fullmatch(name) is None:
+            raise ConfigError(
+                f"{name[:80]!r} cannot be the name of a schedule: it has 1 to 80 letters, digits, "
+                "dashes and underscores, and begins with a letter or digit"
+            )
         address = self._engine.address
         action = ScheduleActionStartWorkflow(
             WORKFLOW_NAME,

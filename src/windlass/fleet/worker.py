@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import PollerBehaviorSimpleMaximum, UnsandboxedWorkflowRunner, Worker
 
 from windlass.agent.agent import Agent
 from windlass.agent.working import SessionWorker, WorkItem, WorkLimits
@@ -24,8 +24,9 @@ STICKY_S = 2.0
 """How long a workflow waits for the worker that knows it, which may be dead."""
 CONNECT_WAIT_S = 5.0
 AWAY_S = 5.0
-SEEN_S = 30.0
-"""How long to remember that a session had messages at an earlier look."""
+SEEN_MAX = 10_000
+OWN_POLLS = 2
+"""Requests for work at a time to the queue of one configuration, which has little of it."""
 _log = get_logger(__name__)
 
 
@@ -49,7 +50,8 @@ class TemporalWorker:
         self._rules = rules or TakingRules()
         self._engine: TemporalEngine | None = None
         self._away_until = 0.0
-        self._seen_at: dict[str, float] = {}
+        self._seen: set[str] = set()
+        """Sessions that had messages at an earlier look."""
         self._sessions = SessionWorker(
             self._agents.values(), self._limits, self._rules.accepts, placer=self
         )
@@ -76,7 +78,7 @@ class TemporalWorker:
                 agents = self._agents.values()
                 workers = [each for agent in agents for each in self.open_queues(engine, agent)]
                 self._engine = engine
-                await asyncio.gather(*(worker.run() for worker in workers))
+                await _run_together(workers)
             except (EngineUnreachable, RuntimeError) as error:
                 _log.warning("working without the engine: %s", error)
             finally:
@@ -111,7 +113,12 @@ class TemporalWorker:
                 sticky_queue_schedule_to_start_timeout=timedelta(seconds=STICKY_S),
                 **shared,
             ),
-            Worker(engine.client, task_queue=own, **shared),
+            Worker(
+                engine.client,
+                task_queue=own,
+                activity_task_poller_behavior=PollerBehaviorSimpleMaximum(OWN_POLLS),
+                **shared,
+            ),
         ]
 
     async def place(self, item: WorkItem) -> bool:
@@ -119,11 +126,11 @@ class TemporalWorker:
         engine = self._find_engine()
         if engine is None:
             return False
-        now = asyncio.get_running_loop().time()
-        self._seen_at = {name: at for name, at in self._seen_at.items() if at > now - SEEN_S}
-        if item.session not in self._seen_at:
+        if item.session not in self._seen:
             # Whoever posted the message is about to tell the engine.
-            self._seen_at[item.session] = now
+            self._seen.add(item.session)
+            if len(self._seen) > SEEN_MAX:
+                self._seen = {item.session}
             return True
         try:
             if not await engine.is_seen_to(item.session):
@@ -152,3 +159,14 @@ class TemporalWorker:
         if self._find_engine() is not None:
             self._away_until = asyncio.get_running_loop().time() + AWAY_S
             _log.warning("working without the engine: %s", error)
+
+
+async def _run_together(workers: Iterable[Worker]) -> None:
+    """Run workers until one of them fails, which stops the others. Raises its error."""
+    tasks = [asyncio.create_task(worker.run()) for worker in workers]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
