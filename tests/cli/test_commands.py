@@ -112,3 +112,14 @@ def test_every_command_and_subcommand_has_help(cli: Cli) -> None:
     ):
         said = cli(*args, "-h")
         assert (said.exit_code, "Usage: windlass" in said.output) == (0, True)
+
+
+def test_secrets_are_set_listed_and_deleted_and_never_shown(cli: Cli) -> None:
+    """G8: a model's key comes from a command of the person's own."""
+    value = "correct-horse-battery"
+    made = cli("secrets", "set", "MY_KEY", "--command", f"echo {value}")
+    assert (made.exit_code, made.stdout) == (0, "MY_KEY is set.\n")
+    assert cli("secrets", "list").stdout == f"MY_KEY  command: echo {value}\n"
+    assert cli("secrets", "delete", "MY_KEY").exit_code == 0
+    assert "There is no secret" in cli("secrets", "list").stdout
+    assert cli("secrets", "delete", "MY_KEY").exit_code != 0

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from windlass.cli.resume import resume, undo
     from windlass.cli.run import run
     from windlass.cli.schedule import schedule
+    from windlass.cli.secrets import secrets
     from windlass.cli.serve import serve
     from windlass.cli.sessions import sessions, watch
     from windlass.cli.token import token
@@ -57,6 +58,7 @@ __all__ = [
     "resume",
     "run",
     "schedule",
+    "secrets",
     "serve",
     "sessions",
     "steer",
@@ -89,6 +91,7 @@ COMMANDS: Mapping[str, str] = {
     "models": "List providers, models and prices.",
     "mcp": "Add, list, remove and test MCP servers.",
     "trust": "Trust the settings of this project; list what is trusted.",
+    "secrets": "Set, list and delete keys by name; nobody is shown their values.",
     "config": "Show the settings, and where each comes from.",
     "demo": "Watch an agent stall, be killed and finish. Needs no key.",
     "eval": "Evaluate an agent: run cases, compare reports, gate changes.",
@@ -123,6 +126,7 @@ LAZY_MODULES: LazyModules = {
     "resume": "windlass.cli.resume",
     "run": "windlass.cli.run",
     "schedule": "windlass.cli.schedule",
+    "secrets": "windlass.cli.secrets",
     "serve": "windlass.cli.serve",
     "sessions": "windlass.cli.sessions",
     "steer": "windlass.cli.control",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from windlass.project.launches import launch_context, load_recorded_agent
     from windlass.project.layers import LoadedSettings
     from windlass.project.local_servers import ModelChoice, choose_model
+    from windlass.project.secrets import SecretStore
     from windlass.project.session_names import find_latest, find_session, new_session_name
     from windlass.project.settings import Settings
     from windlass.project.trust import ProjectFolder, TrustStore, open_project
@@ -25,6 +26,7 @@ __all__ = [
     "ModelChoice",
     "ProjectAgent",
     "ProjectFolder",
+    "SecretStore",
     "Settings",
     "TrustStore",
     "choose_model",
@@ -49,6 +51,7 @@ LAZY_MODULES: LazyModules = {
     "ModelChoice": "windlass.project.local_servers",
     "ProjectAgent": "windlass.project.agents",
     "ProjectFolder": "windlass.project.trust",
+    "SecretStore": "windlass.project.secrets",
     "Settings": "windlass.project.settings",
     "TrustStore": "windlass.project.trust",
     "choose_model": "windlass.project.local_servers",

@@ -182,17 +182,16 @@ class ProjectAgent:
 
         Without an approver, a call that needs an answer suspends the run.
         """
-        settings = self.settings
-        project = self.project
+        settings, project = self.settings, self.project
         # Resolved here, and not by the agent, which would read a `.env` that nobody has trusted.
         environ = project.environ
         first = resolve_model(settings.model, environ=environ, base_url=self.checked_base_url())
         others = (resolve_model(name, environ=environ) for name in settings.fallbacks)
-        models = cache_replies((first, *others), environ)
+        model, *fallbacks = cache_replies((first, *others), environ)
         async with self.open_toolbox() as (toolbox, mcp_failures):
             agent = Agent[Any](
-                models[0],
-                fallbacks=models[1:],
+                model,
+                fallbacks=fallbacks,
                 name=settings.agent,
                 instructions=build_instructions(settings, self.folder, toolbox, project),
                 tools=toolbox,
@@ -205,6 +204,7 @@ class ProjectAgent:
                     seconds=settings.timeout,
                 ),
                 journal=journal,
+                secrets=project.secrets.revealed,
                 telemetry=hook_observer(settings.hooks),
                 compaction=self.compaction,
                 output_type=str if self.schema is None else schema_type(self.schema),

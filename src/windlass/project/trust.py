@@ -20,6 +20,7 @@ from windlass.core.errors import ConfigError, FolderNotTrusted
 from windlass.core.text_clip import reveal_line
 from windlass.environ import read_process_environment, read_regular_file, xdg_folder
 from windlass.project.effects import describe_effects
+from windlass.project.secrets import SecretEnvironment, SecretStore
 from windlass.project.snapshot import ProjectSnapshot, take_snapshot
 
 STORE_FILE = "trust.json"
@@ -132,9 +133,16 @@ class ProjectFolder:
     is_trusted: bool
     was_shown: bool = True
     """Whether the person who trusts it has seen what it does: not so with `--trust`."""
+    secrets: SecretStore = field(default_factory=SecretStore, compare=False, repr=False)
+    """What the person has declared outside of any project."""
 
     @property
     def environ(self) -> Mapping[str, str]:
+        """The environment, with what a trusted project's `.env` adds, and the person's secrets."""
+        return SecretEnvironment(self.plain_environ, self.secrets)
+
+    @property
+    def plain_environ(self) -> Mapping[str, str]:
         """The environment, with what the project's `.env` adds if the project is trusted."""
         environ = read_process_environment()
         added = self.snapshot.variables if self.is_trusted else {}
