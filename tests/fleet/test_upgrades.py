@@ -53,9 +53,9 @@ async def test_runs_in_flight_go_on_with_their_own_configuration(tmp_path: Path)
     """F5: during the upgrade, each worker takes only runs whose configuration it has."""
     old = make_version("Version 1.")
     new = make_version("Version 2.")
-    names = [f"run-{number}" for number in range(3)]
+    names = [f"run-{number}" for number in range(6)]
     async with open_fleet(tmp_path) as fleet:
-        async with fleet.working(old):
+        async with fleet.working(old, sweep_s=1000.0):
             calls = {name: await start_waiting_run(fleet, old, name) for name in names}
             # No sweep: the queues of the engine alone must bring runs to the right worker, also if
             # another one would take them.

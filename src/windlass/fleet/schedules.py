@@ -34,6 +34,8 @@ from windlass.ports import Journal, SharedRecords
 
 RECORD_KIND = "engine-schedule"
 EngineOverlap = Literal["skip", "queue", "cancel"]
+CATCH_UP_MIN_S = 10.0
+"""The engine takes nothing below it."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 _OVERLAPS: Mapping[EngineOverlap, ScheduleOverlapPolicy] = {
     "skip": ScheduleOverlapPolicy.SKIP,
@@ -126,26 +128,7 @@ class EngineSchedules:
                 f"{name[:80]!r} cannot be the name of a schedule: it has 1 to 80 letters, digits, "
                 "dashes and underscores, and begins with a letter or digit"
             )
-        address = self._engine.address
-        action = ScheduleActionStartWorkflow(
-            WORKFLOW_NAME,
-            DriveOrder("", schedule=name, heartbeat_s=address.heartbeat_s),
-            id=address.workflow_id(f"schedule-{name}"),
-            task_queue=address.task_queue(scheduled.agent),
-            typed_search_attributes=self._engine.describe_session(
-                scheduled.agent, scheduled.caller
-            ),
-        )
-        overlap = _OVERLAPS[times.overlap]
-        catch_up = timedelta(seconds=max(10.0, times.catch_up_s))
-        schedule = Schedule(
-            action=action,
-            spec=times.to_spec(),
-            policy=SchedulePolicy(overlap=overlap, catchup_window=catch_up),
-            state=ScheduleState(
-                limited_actions=bool(times.at), remaining_actions=1 if times.at else 0
-            ),
-        )
+        schedule = self._build_schedule(name, scheduled, times)
         data = msgspec.json.encode(scheduled)
         try:
             kept = await self._records.put_record(RECORD_KIND, name, data, 0)
@@ -159,7 +142,32 @@ class EngineSchedules:
                 raise _already_there(name) from None
             if error.status == RPCStatusCode.INVALID_ARGUMENT:
                 raise ConfigError(f"the engine refuses the schedule: {error.message}") from None
-            raise explain_failure(address, error) from None
+            raise explain_failure(self._engine.address, error) from None
+
+    def _build_schedule(
+        self, name: str, scheduled: ScheduledPrompt, times: EngineTimes
+    ) -> Schedule:
+        address = self._engine.address
+        action = ScheduleActionStartWorkflow(
+            WORKFLOW_NAME,
+            DriveOrder("", schedule=name, heartbeat_s=address.heartbeat_s),
+            id=address.workflow_id(f"schedule-{name}"),
+            task_queue=address.task_queue(scheduled.agent),
+            typed_search_attributes=self._engine.describe_session(
+                scheduled.agent, scheduled.caller
+            ),
+        )
+        return Schedule(
+            action=action,
+            spec=times.to_spec(),
+            policy=SchedulePolicy(
+                overlap=_OVERLAPS[times.overlap],
+                catchup_window=timedelta(seconds=max(CATCH_UP_MIN_S, times.catch_up_s)),
+            ),
+            state=ScheduleState(
+                limited_actions=bool(times.at), remaining_actions=1 if times.at else 0
+            ),
+        )
 
     async def walk(self) -> AsyncGenerator[ListedSchedule]:
         """Yield the schedules of this journal, by name."""
