@@ -26,8 +26,9 @@ from windlass.core.events import RunResumed
 
 WORKERS = (1, 2, 4)
 RUNS_AT_ONCE = 8
-RUNS_PER_WORKER = 40
-LATENCY_S = 0.5
+RUNS_PER_WORKER = 16
+CALLS = 3
+LATENCY_S = 2.0
 STEPS = (10, 200)
 KILLS = 10
 CROWD = 18
@@ -46,8 +47,8 @@ def temporary_folder() -> Iterator[Path]:
 async def measure_scaling(*, engine: bool, quick: bool) -> None:
     """Print runs per second and processor time per run, for more and more workers."""
     name = "Temporal and Postgres" if engine else "Postgres alone"
-    print(f"\n{name}: runs of 6 requests and 5 calls, a model that takes {LATENCY_S:g} s,")
-    print(f"{RUNS_AT_ONCE} runs at a time for each worker\n")
+    print(f"\n{name}: runs of {CALLS + 1} requests and {CALLS} calls,")
+    print(f"a model that takes {LATENCY_S:g} s, {RUNS_AT_ONCE} runs at a time for each worker\n")
     print("| workers | runs/s | per worker | CPU per run, ms: workers | database | engine |")
     print("|---|---|---|---|---|---|")
     base = 0.0
@@ -79,7 +80,7 @@ async def _measure_rate(stage: FleetStage, runs_per_worker: int) -> tuple[float,
 
     before = read_all()
     began_at = time.time()
-    await stage.post_runs(sessions)
+    await stage.post_runs(sessions, CALLS)
     ended_at = await stage.wait_for_ends(sessions)
     after = read_all()
     costs = [(end - begin) / count for begin, end in zip(before, after, strict=True)]
