@@ -142,6 +142,7 @@ async def test_after_a_refusal_nobody_asks_before_its_time(clock: VirtualClock) 
     second = ProviderGovernor(journal, clock=clock)
     permit = first.try_admit("p", 10)
     assert permit is not None
+    await asyncio.sleep(0.01)
     permit.close(REFUSED)
     await asyncio.sleep(0.01)
     assert first.try_admit("p", 10) is None
@@ -244,6 +245,8 @@ async def test_a_slow_clock_elsewhere_holds_nobody_for_longer_than_was_asked(
     other = ProviderGovernor(journal, clock=ahead)
     permit = other.try_admit("p", 10)
     assert permit is not None
+    await asyncio.sleep(0.01)
+    permit.note_opened(RateLimits(LimitReport(10, 8, reset_s=1)))
     permit.close(REFUSED)
     await asyncio.sleep(0.01)
     governor = ProviderGovernor(journal, clock=clock)

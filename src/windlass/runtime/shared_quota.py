@@ -110,6 +110,7 @@ class SharedQuota:
             known = self._tell_news(self._bring_up_to_date(found, version))
             changed, loan = change(known)
             if changed == replace(found, at=changed.at):
+                self._own = changed
                 return loan
             try:
                 data = msgspec.json.encode(changed)
