@@ -151,7 +151,7 @@ local: $(LOCAL) local-weights ## an agent with a tool and a small model on this 
 	@WINDLASS_LOCAL_WEIGHTS=.cache/local $(BIN)/python examples/local_model.py --model local:smollm2
 	@WINDLASS_LOCAL_WEIGHTS=.cache/local $(BIN)/windlass run --tools none "$(TASK)"
 
-eval-example: $(LOCAL) local-weights ## three prompts for the small local model, compared: docs/evaluation_example.md
+eval-example: $(LOCAL) local-weights ## five prompts for the small local model, compared: docs/evaluation_example.md
 	WINDLASS_LOCAL_WEIGHTS=.cache/local $(BIN)/python tools/eval_example.py
 
 bench-local: $(LOCAL) ## ten tool tasks for small local models, by protocol (an hour): BENCH="--model …"

@@ -1,4 +1,4 @@
-"""Which of three prompts makes a small model call tools right more often? `make eval-example`.
+"""Which of five prompts makes a small model call tools right more often? `make eval-example`.
 
 Tries each prompt with the small local model, and writes what it found into
 `docs/evaluation_example.md`, with a plot and the whole report beside it. The trials are kept in
@@ -38,6 +38,11 @@ OUTPUT_MAX = 80
 PROMPTS: Mapping[str, str] = {
     "plain": "You are a helpful assistant.",
     "told": "You are a helpful assistant. Use the tools to answer. Do not guess.",
+    "ordered": "Always answer by calling get_weather with the city of the question.",
+    "shown": (
+        "You call tools. For the question 'What is the weather in Oslo?' call get_weather with "
+        "the city Oslo. Do the same for every city: call get_weather with the city of the question."
+    ),
     "forbidden": "Never answer in words. Every answer is a call of the tool get_weather.",
 }
 CITIES = ("Paris", "Tokyo", "Cairo", "Lima", "Toronto", "Madrid")
@@ -122,7 +127,7 @@ def write_page(reports: Mapping[str, Report], comparisons: Mapping[str, Comparis
     lines = [
         "<!-- Written by tools/eval_example.py (`make eval-example`); do not edit. -->",
         "",
-        "# Which of three prompts?",
+        "# Which of five prompts?",
         "",
         "SmolLM2 has 135 million parameters and runs on any machine. It has one tool,",
         f"`get_weather`, and is asked for the weather in {len(CITIES)} cities, {times},",
@@ -135,13 +140,13 @@ def write_page(reports: Mapping[str, Report], comparisons: Mapping[str, Comparis
         "|---|---|---|---|---|---|---|",
         *rows,
         "",
-        "Compared with the plain prompt, case by case:",
+        "Compared with the plain prompt, case by case (5 of 100 may be false alarms):",
         "",
         *compared,
         "",
-        "The [whole report](evaluation_report.html) of the last prompt, compared with the first,",
-        "is one HTML file, as `windlass eval run --html` writes it. `make eval-example` makes this",
-        "page with `tools/eval_example.py`.",
+        "The [whole report](evaluation_report.html) of the best of the others, compared with the",
+        "plain one, is one HTML file, as `windlass eval run --html` writes it. `make eval-example`",
+        "makes this page with `tools/eval_example.py`.",
     ]
     (DOCS / "evaluation_example.md").write_text("\n".join(lines) + "\n", "utf-8")
     plot = plot_rates(
@@ -149,13 +154,13 @@ def write_page(reports: Mapping[str, Report], comparisons: Mapping[str, Comparis
             (name, report.passes.rate, report.interval, f"{report.passes.passed} passed")
             for name, report in reports.items()
         ],
-        "Pass rates of three prompts",
+        "Pass rates of the prompts",
     )
     svg = plot.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     svg = svg.replace(">", f">{STYLE}", 1)
     (DOCS / "img" / "evaluation_prompts.svg").write_text(f"{svg}\n", "utf-8")
-    last = list(reports)[-1]
-    page = render_report(reports[last], comparisons[last])
+    best = max(comparisons, key=lambda name: reports[name].passes.rate)
+    page = render_report(reports[best], comparisons[best])
     (DOCS / "evaluation_report.html").write_text(page, "utf-8")
 
 

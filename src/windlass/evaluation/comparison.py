@@ -50,6 +50,10 @@ class MeasureChange(msgspec.Struct, frozen=True, kw_only=True):
     """Of the difference, by a bootstrap over cases and trials."""
 
     @property
+    def has_changed(self) -> bool:
+        return self.before != self.after
+
+    @property
     def is_clear(self) -> bool:
         """Whether the interval leaves no doubt about the direction."""
         return self.interval.low > 0 or self.interval.high < 0

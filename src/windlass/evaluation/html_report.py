@@ -146,7 +146,9 @@ def _render_comparison(comparison: Comparison) -> str:
     )
     table = _table(("case", "before", "after", "p"), changes) if changes else ""
     measures = "".join(
-        f"<p>{escape(format_measure(measure))}</p>" for measure in comparison.measures
+        f"<p>{escape(format_measure(measure))}</p>"
+        for measure in comparison.measures
+        if measure.has_changed
     )
     left_out = ""
     if comparison.left_out:

@@ -27,7 +27,7 @@ def plot_rates(rows: Sequence[PlotRow], title: str) -> str:
 
 def plot_differences(rows: Sequence[PlotRow], title: str) -> str:
     """Return a plot of differences between -1 and 1, each with its interval."""
-    marks = [(step / 4, f"{(step - 2) * 50:+d} %") for step in range(5)]
+    marks = [(0.0, "-100 %"), (0.25, "-50 %"), (0.5, "0"), (0.75, "+50 %"), (1.0, "+100 %")]
     parts = [_grid(len(rows), marks)]
     for at, (label, difference, interval, words) in enumerate(rows):
         kind = "better" if interval.low > 0 else "worse" if interval.high < 0 else "same"

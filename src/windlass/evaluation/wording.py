@@ -25,6 +25,8 @@ def format_usd(usd: Decimal | None) -> str:
     """Return an amount with as many digits as it needs to be seen."""
     if usd is None:
         return "an unknown amount"
+    if not usd:
+        return "$0"
     return f"${usd:.4f}" if usd < 1 else f"${usd:.2f}"
 
 
