@@ -11,11 +11,12 @@ import windlass
 from windlass import Agent, ConfigError, RaisedLimits, tool
 from windlass.agent import working as working_module
 from windlass.agent.working import SessionWorker, WorkLimits
+from windlass.core.events import RunEnded, RunResumed
 from windlass.core.fold.run import fold
 from windlass.core.messages import ToolResults
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
-from windlass.testing import ScriptedModel, call, say
+from windlass.testing import PowerCut, PowerCutJournal, ScriptedModel, VirtualClock, call, say
 
 
 class Gauge:
@@ -41,9 +42,12 @@ def reply(prompt: Prompt) -> Any:
     return call("work")
 
 
-def make_agent(journal: Any, gauge: Gauge, name: str = "clerk") -> Agent[str]:
+def make_agent(
+    journal: Any, gauge: Gauge, name: str = "clerk", clock: VirtualClock | None = None
+) -> Agent[str]:
     tools = [tool(gauge.work, name="work", effect="read")]
-    return Agent(ScriptedModel([reply] * 40), tools=tools, journal=journal, name=name)
+    model = ScriptedModel([reply] * 40)
+    return Agent(model, tools=tools, journal=journal, name=name, clock=clock)
 
 
 async def wait_until(is_true: Callable[[], bool]) -> None:
@@ -141,6 +145,30 @@ async def test_a_higher_priority_is_begun_first() -> None:
     ]
     with pytest.raises(ConfigError, match="whole number"):
         await agent.start("Go.", drive=False, priority="high")  # type: ignore[arg-type]
+
+
+@pytest.mark.contract("F3")
+async def test_the_runs_of_a_dead_worker_are_taken_over_within_a_second(
+    clock: VirtualClock,
+) -> None:
+    """F3: every worker looks for them; with the default pause, and on virtual time."""
+    journal = MemoryJournal()
+    gauge = Gauge()
+    cut = PowerCutJournal(journal, at=5)
+    await make_agent(journal, gauge, clock=clock).start("Go.", session="s", drive=False)
+    dying = asyncio.create_task(make_agent(cut, gauge, clock=clock).drive("s"))
+    await wait_until(lambda: bool(gauge.now))
+    async with working(make_agent(journal, gauge, clock=clock)) as worker:
+        await asyncio.wait({dying})
+        died_at = clock.now()
+        assert isinstance(dying.exception(), PowerCut)
+        assert not worker.driving
+        await wait_until(lambda: worker.is_driving("s"))
+        await wait_until(lambda: not worker.driving)
+    facts = await journal.read("s")
+    taken_at = next(fact.at for fact in facts if isinstance(fact, RunResumed))
+    assert 0 <= taken_at - died_at < 1
+    assert isinstance(facts[-1], RunEnded)
 
 
 @pytest.mark.contract("F1")

@@ -14,7 +14,7 @@ from windlass.core.rate_limits import LimitReport, RateLimits
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import SharedRecord
 from windlass.runtime.governor import ProviderGovernor
-from windlass.testing import FaultServer, LimitedProvider, VirtualClock
+from windlass.testing import FaultServer, LimitedProvider, ScriptedModel, VirtualClock
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_answer
 from windlass.testing.limited_provider import LimitDialect
 
@@ -173,6 +173,26 @@ async def test_the_sub_agents_of_one_run_get_no_more_than_another_run(clock: Vir
     first.close(None)
     await asyncio.gather(*crowd, lone)
     assert served.index("lone") == 1
+
+
+async def test_agents_that_shared_a_governor_share_it_on_another_journal() -> None:
+    """A worker gives all its agents one journal; a limit of theirs still holds for all of them."""
+    governor = ProviderGovernor(requests_at_once=2)
+    agents = [Agent(ScriptedModel(["Hi"]), governor=governor) for _ in range(2)]
+    journal = MemoryJournal()
+    moved = [agent.with_journal(journal).parts.world.governor for agent in agents]
+    assert moved[0] is moved[1]
+    assert moved[0] is not governor
+
+
+async def test_a_record_that_cannot_be_read_stops_nobody(clock: VirtualClock) -> None:
+    """F1: a newer version may have written it, or anybody."""
+    journal = MemoryJournal()
+    await journal.put_record("provider-quota", "p", b"no quota", 0)
+    governor = ProviderGovernor(journal, clock=clock)
+    permits = [await governor.admit("p", 10) for _ in range(3)]
+    permits[0].note_opened(RateLimits(LimitReport(10, 5, reset_s=10)))
+    await governor.admit("p", 10)
 
 
 class AwayRecords(MemoryJournal):

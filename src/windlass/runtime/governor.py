@@ -241,14 +241,25 @@ class ProviderGovernor:
         clock: Clock | None = None,
     ) -> None:
         """Make a governor. `requests_at_once` limits the requests to each provider from here."""
-        self._records = records
+        self.records = records
+        """Where quotas are shared with other processes; None: nowhere."""
         self._requests_at_once = requests_at_once
         self._clock = clock or RealClock()
+        self._derived: ProviderGovernor | None = None
         self._lanes: dict[tuple[asyncio.AbstractEventLoop, str], ProviderLane] = {}
 
     def share_through(self, records: SharedRecords | None) -> "ProviderGovernor":
-        """Return a governor with the same limits that shares its quotas elsewhere."""
-        return ProviderGovernor(records, requests_at_once=self._requests_at_once, clock=self._clock)
+        """Return a governor with the same limits that shares its quotas elsewhere.
+
+        The same records give the same governor: agents that shared this one go on sharing.
+        """
+        derived = self._derived
+        if derived is None or derived.records is not records:
+            derived = ProviderGovernor(
+                records, requests_at_once=self._requests_at_once, clock=self._clock
+            )
+            self._derived = derived
+        return derived
 
     def try_admit(self, key: str, tokens: int) -> RequestPermit | None:
         """Admit a request at once, or return None: then `admit` waits for its turn."""
@@ -268,7 +279,7 @@ class ProviderGovernor:
             closed = [known for known in self._lanes if known[0].is_closed()]
             for known in closed:
                 del self._lanes[known]
-            quota = SharedQuota(key, self._records, self._clock)
+            quota = SharedQuota(key, self.records, self._clock)
             lane = ProviderLane(quota, self._clock, self._requests_at_once)
             self._lanes[loop, key] = lane
         return lane

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.errors import RecordConflict, WindlassError
+from windlass.core.errors import RecordConflict
 from windlass.core.rate_limits import ProviderQuota, QuotaLoan, RateLimits
 from windlass.logs import get_logger
 from windlass.ports import Clock, SharedRecords
@@ -89,7 +89,7 @@ class SharedQuota:
             try:
                 async with asyncio.timeout(STORE_S):
                     return await self._change_shared(records, change)
-            except (WindlassError, TimeoutError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with it, nothing may stop
                 self._away_until = _loop_time() + AWAY_S
                 reason = str(error) or "it did not answer in time"
                 _log.warning("the shared quota of %s is not used: %s", self._key, reason)
