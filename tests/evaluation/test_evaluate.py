@@ -128,6 +128,8 @@ async def test_more_money_runs_what_was_left() -> None:
     agent = shop_agent(shop, journal)
     first = await evaluate(agent, ORDERS, name="refunds", repeat=4, at_once=1, budget="0.004")
     assert not first.is_complete
+    scored = await rescore(journal, ORDERS, name="refunds", repeat=4)
+    assert (scored.passes, scored.is_complete) == (first.passes, False)
     second = await evaluate(agent, ORDERS, name="refunds", repeat=4, budget="1")
     assert second.is_complete
     assert second.passes.rate == 1
@@ -228,6 +230,13 @@ async def test_workers_run_the_trials_if_asked_to() -> None:
     report = await asking
     await worker.aclose()
     assert report.passes.passed == 3
+
+
+async def test_workers_cannot_run_what_needs_an_agent_of_its_own(tmp_path: Path) -> None:
+    case = Case(id="notes", prompt="Write.", workspace=str(tmp_path / "x"))
+    agent = shop_agent(Shop(), MemoryJournal())
+    with pytest.raises(ConfigError, match="workers cannot run"):
+        await evaluate(agent, [case], name="files", drive=False, folder=tmp_path)
 
 
 async def test_progress_is_told_and_kept_in_the_journal() -> None:

@@ -227,6 +227,25 @@ async def test_a_crash_in_a_fork_hands_no_result_out_twice(cut_at: int) -> None:
     assert found == ["Order 7 cost 70 dollars.", "Order 7 was refunded."]
 
 
+def refund_again(prompt: Any) -> Any:
+    return say("Done.") if len(results_of(prompt)) > 1 else call("refund", {"order": 7})
+
+
+@pytest.mark.parametrize("cut_at", [7, 8, 9])
+async def test_a_crash_does_not_forget_which_results_were_taken(cut_at: int) -> None:
+    """Q3: a write that is on record once is replayed once, also by the next process."""
+    store = MemoryJournal()
+    await record_session(store)
+    cases = await cases_from_sessions(store, ["sold"])
+    cut = PowerCutJournal(store, cut_at)
+    with pytest.raises(PowerCut):
+        await evaluate(shop_agent(Shop(), cut, refund_again), cases, name="cut")
+    await evaluate(shop_agent(Shop(), store, refund_again), cases, name="cut")
+    found = texts(await store.read("eval/cut/sold@1/1"))
+    assert found.count("Order 7 was refunded.") == 1
+    assert len(found) == 2
+
+
 async def test_a_trial_draws_on_the_budget_of_the_evaluation_alone() -> None:
     """What the run of production was given stays there."""
     journal = MemoryJournal()

@@ -26,7 +26,13 @@ from windlass.evaluation.cases import Case, check_cases
 from windlass.evaluation.checks import build_scorers
 from windlass.evaluation.judges import ModelJudge
 from windlass.evaluation.records import TrialRecord
-from windlass.evaluation.reports import Report, TrialReport, report_case, report_trial
+from windlass.evaluation.reports import (
+    Report,
+    TrialReport,
+    find_disturbance,
+    report_case,
+    report_trial,
+)
 from windlass.evaluation.scorers import Score, Scorer, name_scorer, score_trial
 from windlass.evaluation.stored_reports import StoredEvaluation, store_evaluation
 from windlass.evaluation.trials import AgentMaker, AnswerQuestion, Trial, TrialRunner, use_agent
@@ -228,27 +234,14 @@ class _Evaluation:
 
     async def _score(self, trial: Trial, record: TrialRecord) -> None:
         self._setup = self._setup or record.setup
-        if self._budget is not None and record.was_stopped_by(self._budget.name):
-            # The trials that were to follow would only find the same.
-            self._is_dry = True
-            report = report_trial(record, ())
-            report = TrialReport(
-                session=trial.session,
-                status="not_run",
-                outcome=record.outcome,
-                reason=record.reason,
-                steps=report.steps,
-                tokens=report.tokens,
-                usd=report.usd,
-                seconds=report.seconds,
-            )
-            self._note(trial, report)
-            return
         scores: list[Score] = []
-        if record.outcome not in ("working", "suspended", "paused", "released"):
+        if find_disturbance(record) is None:
             scorers = [*self._scorers, *self._checks[trial.case.id]]
             scores = [await self._score_one(scorer, record) for scorer in scorers]
-        self._note(trial, report_trial(record, scores))
+        report = report_trial(record, scores)
+        # The trials that were to follow would only find that the money is used up.
+        self._is_dry = self._is_dry or report.status == "not_run"
+        self._note(trial, report)
 
     async def _score_one(self, scorer: Scorer, record: TrialRecord) -> Score:
         if not isinstance(scorer, ModelJudge):

@@ -143,12 +143,13 @@ class TrialRecord:
         """The calls of the trial, in the order in which the model made them."""
         return tuple(read_calls(self.session, self.facts, self.kept))
 
-    def was_stopped_by(self, budget: str) -> bool:
-        """Whether the run ended because a shared budget had no more."""
+    @property
+    def was_out_of_money(self) -> bool:
+        """Whether the run ended because a shared budget had no more: no fault of the agent."""
         run = self.state.run
         if run is None or run.outcome != "budget_exceeded":
             return False
-        return any(given.budget == budget and given.dry for given in run.allotments)
+        return any(given.dry for given in run.allotments)
 
 
 def _steps_of(state: State) -> int:

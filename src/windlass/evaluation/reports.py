@@ -211,6 +211,8 @@ def find_disturbance(trial: TrialRecord) -> TrialStatus | None:
     """Return why a trial says nothing about the agent; None if it does."""
     if trial.outcome in ("suspended", "paused", "working", "released"):
         return "waiting"
+    if trial.was_out_of_money:
+        return "not_run"
     fault = trial.state.run.fault if trial.state.run else None
     if trial.outcome == "cancelled":
         return "error"

@@ -89,14 +89,10 @@ class TrialRunner:
         """Return the trial as it is to be run: a new one if the last said nothing of the agent."""
         while True:
             facts = await self.journal.read(trial.session)
-            if not facts or not self._is_worthless(self.read_record(trial, facts)):
+            record = self.read_record(trial, facts)
+            if not facts or find_disturbance(record) not in ("error", "not_run"):
                 return self.place(trial, trial.retry)
             trial = replace(trial, retry=trial.retry + 1)
-
-    def _is_worthless(self, record: TrialRecord) -> bool:
-        if self.budget is not None and record.was_stopped_by(self.budget.name):
-            return True
-        return find_disturbance(record) == "error"
 
     def place(self, trial: Trial, retry: int) -> Trial:
         """Return a retry of a trial, with the folder that it works in."""
@@ -114,6 +110,11 @@ class TrialRunner:
 
         Raises ConfigError if it was begun with another agent or another prompt.
         """
+        if not self.drive and (trial.workspace is not None or trial.case.fork is not None):
+            raise ConfigError(
+                f"case {trial.case.id}: workers cannot run a case with a workspace or a fork, "
+                "which needs an agent of its own: leave `drive` out"
+            )
         is_new = not await self.journal.read(trial.session)
         if trial.workspace is not None:
             await asyncio.to_thread(prepare_workspace, trial, is_new=is_new)
