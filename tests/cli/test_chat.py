@@ -356,7 +356,7 @@ def test_a_chat_goes_on_after_a_question_for_later_and_after_ctrl_c(shell: Windl
         terminal.wait_for_text("suspended")
         wait_for_prompt(terminal)
         terminal.type("and now?\r")
-        terminal.wait_for_text("/resume asks again")
+        terminal.wait_for_text("/resume goes on with it")
         terminal.type("/resume\r")
         terminal.wait_for_text(KEYS, count=2)
         terminal.type("y")

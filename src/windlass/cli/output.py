@@ -12,6 +12,7 @@ from windlass.cli.exit_codes import OUTCOME_CODES
 from windlass.cli.renderer import format_arguments
 from windlass.cli.screen import BAD, CALL_STYLE, QUIET, TROUBLE, Screen
 from windlass.cli.status import format_figures
+from windlass.cli.wrapping import write_wrapped
 from windlass.core.events import Event
 from windlass.core.phrases import format_count
 from windlass.core.result import Question, RunResult
@@ -78,12 +79,10 @@ def show_whole_call(screen: Screen, question: Question) -> None:
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         # A character that is not seen must not be approved unseen.
         first, *others = reveal_lines(text)
-        screen.write_verbatim(f"  {reveal_line(name)}: ", QUIET)
-        screen.write_verbatim(first, CALL_STYLE)
-        screen.start_new_line()
+        label = f"{reveal_line(name)}: "
+        write_wrapped(screen, [(QUIET, label), (CALL_STYLE, first.expandtabs(4))], "  ")
         for line in others:
-            screen.write_verbatim(f"    {line}", CALL_STYLE)
-            screen.start_new_line()
+            write_wrapped(screen, [(CALL_STYLE, line.expandtabs(4))], "    ")
 
 
 def is_long_call(question: Question) -> bool:

@@ -17,6 +17,7 @@ from windlass.cli.renderer import format_arguments
 from windlass.cli.screen import BAD, CALL_STYLE, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.status import StatusLine
 from windlass.cli.terminal import Keyboard
+from windlass.cli.wrapping import write_wrapped
 from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolSpec
@@ -191,39 +192,44 @@ class QuestionPrompt:
         for name, value in question.arguments.items():
             if name in implied:
                 continue
-            screen.write_verbatim(f"  {reveal_line(name)}: ", QUIET)
+            label = f"{reveal_line(name)}: "
             edits = _format_edits(value) if name == "edits" else None
             if edits is not None:
-                hidden_lines += self._show_value("", edits, lines_max, is_diff=True)
+                hidden_lines += self._show_value("", edits, lines_max, label=label, is_diff=True)
                 continue
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
             first, *others = reveal_lines(text)
-            hidden_lines += self._show_value(first, others, lines_max)
+            hidden_lines += self._show_value(first, others, lines_max, label=label)
         if preview is not None:
-            screen.write_verbatim("  as things are now: ", QUIET)
+            label = "as things are now: "
             # Split here, so that line ends which change are seen: `_show_value` reveals them.
             changes = preview.diff.split("\n") if preview.diff else []
-            hidden_lines += self._show_value(preview.note, changes, lines_max, is_diff=True)
+            note = preview.note
+            hidden_lines += self._show_value(note, changes, lines_max, label=label, is_diff=True)
         return hidden_lines
 
     def _show_value(
-        self, first: str, others: Sequence[str], lines_max: int | None, *, is_diff: bool = False
+        self,
+        first: str,
+        others: Sequence[str],
+        lines_max: int | None,
+        *,
+        label: str = "",
+        is_diff: bool = False,
     ) -> int:
-        """Write the first line of a value behind its name, and the others below it.
+        """Write the first line of a value behind a label, and the others below it.
 
         Returns how many lines are hidden.
         """
         screen = self._screen
         # A character that is not seen must not be approved unseen.
-        first = reveal_line(first, keep="\t")
-        others = [reveal_line(line, keep="\t") for line in others]
-        screen.write_verbatim(first, CALL_STYLE)
-        screen.start_new_line()
+        first = reveal_line(first, keep="\t").expandtabs(4)
+        others = [reveal_line(line, keep="\t").expandtabs(4) for line in others]
+        write_wrapped(screen, [(QUIET, label), (CALL_STYLE, first)], "  ")
         shown = others[:lines_max]
         for line in shown:
             style = {"+": GOOD, "-": BAD}.get(line[:1], CALL_STYLE) if is_diff else CALL_STYLE
-            screen.write_verbatim(f"    {line}", style)
-            screen.start_new_line()
+            write_wrapped(screen, [(style, line)], "    ")
         hidden = len(others) - len(shown)
         if hidden:
             screen.write_verbatim(f"    {screen.glyphs.cut} +{hidden} lines: s shows all", QUIET)

@@ -30,11 +30,9 @@ def wrap_cells(text: str, width: int) -> list[str]:
     return [*lines, line] if line else lines
 
 
-def write_wrapped(
-    screen: Screen, pieces: Sequence[StyledPiece], indent: str = "", room: int | None = None
-) -> None:
+def write_wrapped(screen: Screen, pieces: Sequence[StyledPiece], indent: str = "") -> None:
     """Write one line behind an indent, and go on below the text where it does not fit."""
-    width = max(10, (room or screen.width) - cell_len(indent))
+    width = max(10, screen.width - cell_len(indent))
     text = "".join(piece for _, piece in pieces)
     own_indent = text[: len(text) - len(text.lstrip(" "))]
     if cell_len(own_indent) > width // 2:
@@ -42,8 +40,8 @@ def write_wrapped(
     hang = indent + own_indent + HANG
     for number, row in enumerate(_split_rows(pieces, width, width - cell_len(own_indent + HANG))):
         screen.write_verbatim(hang if number else indent)
-        for at, (style, piece) in enumerate(row, 1):
-            screen.write_verbatim(piece.rstrip(" ") if at == len(row) else piece, style)
+        for style, piece in row:
+            screen.write_verbatim(piece, style)
         screen.start_new_line()
 
 

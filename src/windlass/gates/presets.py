@@ -37,6 +37,9 @@ def allow_edits() -> RuleGate:
         *(Rule("ask", pattern, reason) for pattern in guarded),
         Rule("allow", "write"),
         Rule("allow", "edit"),
+        # What these undo was allowed, or asked about.
+        Rule("allow", "undo_write"),
+        Rule("allow", "undo_edit"),
     ]
     return RuleGate(rules, default="ask", name="allow_edits")
 

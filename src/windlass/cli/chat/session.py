@@ -27,7 +27,8 @@ from windlass.cli.output import show_answer_commands, show_summary
 from windlass.cli.screen import CALL_STYLE, PERSON, QUIET
 from windlass.cli.status import format_context_left, format_usd
 from windlass.cli.terminal import keep_typed_keys
-from windlass.core.errors import NothingToDo, RunUnfinished, WindlassError
+from windlass.core.errors import NothingToDo, RunUnfinished, SessionBusy, WindlassError
+from windlass.core.fold.run import fold
 from windlass.core.messages import TextPart
 from windlass.core.result import RunResult
 from windlass.environ import find_login_name, xdg_folder
@@ -39,6 +40,9 @@ from windlass.project.launches import launch_context
 from windlass.project.surroundings import describe_surroundings
 
 HISTORY_FILE = "prompts"
+SETTLE_TRIES = 20
+SETTLE_S = 0.1
+"""How often, and in which intervals, the end of a stopped run is looked for."""
 SHOWN_LINES_MAX = 12
 """Lines of a sent prompt that stay on the page."""
 PLAN_NOTE = (
@@ -71,6 +75,7 @@ class ChatSession:
             vi_keys=settings.editing == "vi",
         )
         self._greeted_model = ""
+        self._was_stopped = False
         # In raw mode, Ctrl-C is a key: it becomes the signal that a run listens to.
         self._prompt.actions.interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)
 
@@ -144,7 +149,9 @@ class ChatSession:
         try:
             await work
         except RunUnfinished:
-            self._chat.show_error("the last run waits for your answer: /resume asks again")
+            self._chat.show_error(
+                "the last run has not ended: /resume goes on with it, and asks again"
+            )
         except WindlassError as error:
             self._chat.show_error(str(error))
 
@@ -181,6 +188,7 @@ class ChatSession:
         if prompt.names:
             chat.screen.write_line(f"attached: {', '.join(prompt.names)}", QUIET, indent=2)
         typed = chat.remember_typed(text) if is_typed else ""
+        await self._end_stopped_run(opened.agent)
         parts = prompt.parts
         if chat.mode == "plan":
             parts = (*parts, TextPart(PLAN_NOTE, by_program=True))
@@ -203,6 +211,22 @@ class ChatSession:
             chat.context = replace(chat.context, agent=replace(agent, compaction=None))
         if result.completed and chat.mode == "plan":
             await self._offer_plan()
+
+    async def _end_stopped_run(self, agent: Agent[Any]) -> None:
+        """Make sure that the run that a person stopped has ended in the journal too.
+
+        A stopped run lets go of the terminal at once. On a slow disk its end is recorded later.
+        """
+        chat = self._chat
+        if not self._was_stopped:
+            return
+        self._was_stopped = False
+        for _ in range(SETTLE_TRIES):
+            if not fold(chat.session, await chat.journal.read(chat.session)).is_active:
+                return
+            await asyncio.sleep(SETTLE_S)
+        with suppress(NothingToDo, SessionBusy):
+            await agent.abandon(chat.session, "interrupted")
 
     async def _resume(self, opened: AgentSession, *, consent: bool) -> None:
         chat = self._chat
@@ -247,6 +271,7 @@ class ChatSession:
         chat.last_view = terminal.live.last_view
         terminal.live.ensure_reply_shown(result.text if result.completed else "")
         chat.usage.add_run(result)
+        self._was_stopped = result.outcome == "cancelled"
         if result.outcome == "suspended":
             show_answer_commands(chat.screen, chat.session, result.questions)
         chat.screen.write_line()
