@@ -33,6 +33,7 @@ PRINTS = {
     "cloud_models": ["Two tonnes. (1 signed request)"],
     "tool_search": ["['search_tools', 'call_tool']", "vessel117: 3 hours"],
     "secret_store": ["found: True", "the key is [secret: HARBOUR_KEY]"],
+    "code_interpreter": ["338350"],
     "undo": ["['Vesta'] storm", "completed: [] calm"],
     "triage": [
         "asked about {'ticket': 7, 'text': 'We are on it.'}",

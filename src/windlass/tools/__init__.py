@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from windlass.tools.profile import Profile
     from windlass.tools.qwen_tools import adapt_qwen_tool
     from windlass.tools.run_context import RunContext
+    from windlass.tools.shell.interpreter import PythonLimits, python_tool
     from windlass.tools.shell.sandbox import Sandbox
     from windlass.tools.shell.tools import ShellLimits, WorkspaceShell, open_shell, shell_tools
     from windlass.tools.todo import todo_tool
@@ -46,6 +47,7 @@ __all__ = [
     "McpStdio",
     "MemoryArtifacts",
     "Profile",
+    "PythonLimits",
     "RunContext",
     "Sandbox",
     "ShellLimits",
@@ -61,6 +63,7 @@ __all__ = [
     "file_tools",
     "mcp_settings",
     "open_shell",
+    "python_tool",
     "shell_tools",
     "todo_tool",
     "tool",
@@ -79,6 +82,7 @@ LAZY_MODULES: LazyModules = {
     "McpStdio": "windlass.tools.mcp.config",
     "MemoryArtifacts": "windlass.tools.artifacts",
     "Profile": "windlass.tools.profile",
+    "PythonLimits": "windlass.tools.shell.interpreter",
     "RunContext": "windlass.tools.run_context",
     "Sandbox": "windlass.tools.shell.sandbox",
     "ShellLimits": "windlass.tools.shell.tools",
@@ -94,6 +98,7 @@ LAZY_MODULES: LazyModules = {
     "file_tools": "windlass.tools.files.tools",
     "mcp_settings": "windlass.tools.mcp.config",
     "open_shell": "windlass.tools.shell.tools",
+    "python_tool": "windlass.tools.shell.interpreter",
     "shell_tools": "windlass.tools.shell.tools",
     "todo_tool": "windlass.tools.todo",
     "tool": "windlass.tools.function",
