@@ -22,7 +22,8 @@ GUIDES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "docs/security.md
 """Pages that lead to files of the repository."""
 
 PUBLIC = re.compile(
-    r"windlass(\.(evaluation|fleet|gates|journals|knowledge|models|ports|project|server|telemetry|tools"
+    r"windlass(\.(evaluation|fleet|gates|journals|knowledge|models|notebook|ports|project|server|telemetry"
+    r"|tools"
     r"|testing(\.\w+)?))?"
 )
 """Modules that users may import from."""

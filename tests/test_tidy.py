@@ -252,6 +252,7 @@ PUBLIC_PACKAGES = [
     "windlass.journals",
     "windlass.knowledge",
     "windlass.models",
+    "windlass.notebook",
     "windlass.project",
     "windlass.server",
     "windlass.telemetry",

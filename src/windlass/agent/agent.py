@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 
 from windlass.agent import control
 from windlass.agent.answering import find_question, pass_on_answer
-from windlass.agent.build import AgentParts, build_parts, replace_journal
+from windlass.agent.build import AgentParts, BuiltAgent, build_parts, replace_journal
 from windlass.agent.driving import SessionDriver
 from windlass.agent.event_stream import EventStream, StreamBlock
 from windlass.agent.handles import RunHandle, stream_driver, stream_handle
@@ -44,7 +44,7 @@ from windlass.runtime.driver import Opening
 from windlass.tools.function import Tool
 
 
-class Agent(Generic[OutputT]):
+class Agent(BuiltAgent, Generic[OutputT]):
     """A model with instructions, tools, a gate, limits and a journal.
 
     An agent holds no conversation: sessions live in the journal, and any agent with the same setup

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import override
 
 from windlass.agent import lazy_imports
 from windlass.agent.observers import RunObserver
@@ -22,6 +23,7 @@ from windlass.core.context import Compaction
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits, SessionLimits
 from windlass.core.messages import ToolSpec
+from windlass.core.rich_display import DisplayCard, RichDisplay
 from windlass.core.schema import JsonSchema
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import DEFAULT_RETRIES, LoopPolicy, Setup, fill_loop_defaults
@@ -73,6 +75,34 @@ class AgentParts:
 
     def make_runs(self) -> LiveRuns:
         return LiveRuns(self.world, self.setup, self.mask, self.observer)
+
+
+class BuiltAgent(RichDisplay):
+    """What is shown of an agent: its parts, never its keys."""
+
+    parts: AgentParts
+
+    @override
+    def __repr__(self) -> str:
+        setup = self.parts.setup
+        name = f", name={self.parts.world.agent!r}" if self.parts.world.agent else ""
+        return f"Agent({setup.model.name!r}{name}, {len(setup.tools)} tools)"
+
+    @override
+    def display_card(self) -> DisplayCard:
+        """Return what is shown of this agent in a notebook."""
+        world = self.parts.world
+        setup = self.parts.setup
+        rows = [
+            ("model", setup.model.name),
+            ("fallbacks", ", ".join(model.name for model in setup.fallbacks)),
+            ("tools", ", ".join(tool.name for tool in setup.tools)),
+            ("gate", setup.gate or "none: every call is allowed"),
+            ("journal", type(world.journal).__name__),
+            ("instructions", setup.instructions),
+        ]
+        filled = tuple((name, value) for name, value in rows if value)
+        return DisplayCard("Agent", world.agent, rows=filled)
 
 
 def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptions) -> AgentParts:

@@ -3,16 +3,24 @@
 from typing import Any, ClassVar, Literal
 
 import msgspec
+from typing_extensions import override
 
 from windlass.core.messages import Usage
 from windlass.core.rate_limits import RateLimits
+from windlass.core.rich_display import DisplayCard, RichDisplay
 
 StopReason = Literal["end", "calls", "length", "refusal"]
 """Why a reply stopped: at its end, for calls, at the output limit, or by a refusal."""
 
 
 class PlacedEvent(
-    msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type"
+    RichDisplay,
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="type",
 ):
     """An event at a place in a session: the base of all facts and deltas."""
 
@@ -30,6 +38,17 @@ class PlacedEvent(
         if self.nth:
             return f"{self.seq}.{self.nth}"
         return str(self.seq)
+
+    @override
+    def display_card(self) -> DisplayCard:
+        """Return what is shown of this event in a notebook: its fields without their defaults."""
+        rows = tuple(
+            (field.name, str(value))
+            for field in msgspec.structs.fields(self)
+            if field.name not in ("seq", "nth", "at")
+            if (value := getattr(self, field.name)) != field.default
+        )
+        return DisplayCard(type(self).__name__, self.place, rows=rows)
 
 
 class TextDelta(PlacedEvent, frozen=True, tag="TextDelta"):

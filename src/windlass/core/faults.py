@@ -67,6 +67,17 @@ class WindlassError(Exception):
 class ForOperator(WindlassError):
     """A person must act. Nothing was lost."""
 
+    def _render_traceback_(self) -> list[str]:
+        """Show what to do, and where, instead of a traceback: a notebook calls this."""
+        place = ""
+        step = self.__traceback__
+        while step is not None:
+            # What a person wrote in a cell has no file of its own.
+            if "ipykernel" in step.tb_frame.f_code.co_filename:
+                place = f" (line {step.tb_lineno} of this cell)"
+            step = step.tb_next
+        return [f"{type(self).__name__}: {self}{place}"]
+
 
 class OutputMissing(ForOperator):
     """A run that did not complete has no output. Its result says how it ended."""

@@ -9,6 +9,9 @@ from functools import reduce
 from typing import Any, Literal, Self
 
 import msgspec
+from typing_extensions import override
+
+from windlass.core.rich_display import DisplayCard, RichDisplay
 
 
 class MessagePart(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type"):
@@ -104,7 +107,13 @@ class CallOutcome(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class UserMessage(
-    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="user"
+    RichDisplay,
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    omit_defaults=True,
+    tag_field="role",
+    tag="user",
 ):
     """A message of a person, or of the runtime on their behalf (`note`)."""
 
@@ -118,9 +127,21 @@ class UserMessage(
         """The text of the message, without pictures and files."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
+    @override
+    def display_card(self) -> DisplayCard:
+        """Return what is shown of this message in a notebook."""
+        files = sum(not isinstance(part, TextPart) for part in self.parts)
+        return DisplayCard("user", f"{files} attached" if files else "", self.text)
+
 
 class AssistantMessage(
-    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="assistant"
+    RichDisplay,
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    omit_defaults=True,
+    tag_field="role",
+    tag="assistant",
 ):
     """A model's reply: text, thinking and calls in the order in which they came."""
 
@@ -137,13 +158,32 @@ class AssistantMessage(
         """The calls of the reply, in the model's order."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
+    @override
+    def display_card(self) -> DisplayCard:
+        """Return what is shown of this message in a notebook."""
+        calls = tuple((f"→ {call.name}", call.arguments) for call in self.calls)
+        return DisplayCard("assistant", self.model, self.text, calls)
+
 
 class ToolResults(
-    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="tool"
+    RichDisplay,
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    omit_defaults=True,
+    tag_field="role",
+    tag="tool",
 ):
     """The results of one reply's calls, in the model's order."""
 
     items: tuple[CallOutcome, ...]
+
+    @override
+    def display_card(self) -> DisplayCard:
+        """Return what is shown of this message in a notebook."""
+        rows = tuple((f"← {item.call.name}", item.result.text) for item in self.items)
+        failed = any(item.result.kind != "value" for item in self.items)
+        return DisplayCard("tools", rows=rows, tone="bad" if failed else "plain")
 
 
 Message = UserMessage | AssistantMessage | ToolResults

@@ -5,11 +5,13 @@ from decimal import Decimal
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
+from typing_extensions import override
 
 from windlass.core.control_facts import NestedQuestion
 from windlass.core.events import Outcome
 from windlass.core.faults import Fault, OutputMissing
 from windlass.core.messages import Ledger, Message, ToolCall, Usage
+from windlass.core.rich_display import DisplayCard, RichDisplay, Tone
 from windlass.core.setup import digest
 from windlass.core.state import State
 
@@ -17,7 +19,7 @@ OutputT = TypeVar("OutputT")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Question(RichDisplay):
     """A call that waits for a person's answer."""
 
     call: ToolCall
@@ -35,9 +37,15 @@ class Question:
     rule: str = ""
     """The rule that asks."""
 
+    @override
+    def display_card(self) -> DisplayCard:
+        """Return what is shown of this question in a notebook: the whole call."""
+        rows = tuple((name, str(value)) for name, value in self.arguments.items())
+        return DisplayCard(f"May {self.call.name} run?", self.rule, self.question, rows, "asking")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult(Generic[OutputT]):
+class RunResult(RichDisplay, Generic[OutputT]):
     """All that a run did, said and paid for. Nothing of it is lost when the run ends early."""
 
     outcome: Outcome
@@ -111,6 +119,36 @@ class RunResult(Generic[OutputT]):
     def new_messages(self) -> tuple[Message, ...]:
         """Return the messages of this run only."""
         return self.messages[self.new_from :]
+
+    @override
+    def display_card(self) -> DisplayCard:
+        """Return what is shown of this result in a notebook: how it ended, said and cost."""
+        usage = self.usage
+        rows = [
+            ("steps", str(self.steps)),
+            ("requests", str(self.model_calls)),
+            ("tokens", "" if usage is None else f"{usage.input} in, {usage.output} out"),
+            ("cost", "" if self.cost is None else f"${self.cost}"),
+            ("at work", f"{self.duration_s:.1f} s"),
+            ("session", self.session_id),
+        ]
+        has_value = self.output is not None and not isinstance(self.output, str)
+        return DisplayCard(
+            self.outcome,
+            self.reason,
+            repr(self.output) if has_value else self.text or self.partial_text,
+            tuple((name, value) for name, value in rows if value),
+            _TONES.get(self.outcome, "bad"),
+            tuple(question.display_card() for question in self.questions),
+        )
+
+
+_TONES: dict[Outcome, Tone] = {
+    "completed": "good",
+    "suspended": "asking",
+    "paused": "asking",
+    "released": "asking",
+}
 
 
 def build_result(state: State, *, recorded: bool) -> RunResult[Any]:
