@@ -22,9 +22,8 @@ GUIDES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "docs/security.md
 """Pages that lead to files of the repository."""
 
 PUBLIC = re.compile(
-    r"windlass(\.(evaluation|fleet|gates|journals|knowledge|models|notebook|ports|project|server|telemetry"
-    r"|tools"
-    r"|testing(\.\w+)?))?"
+    r"windlass(\.(evaluation|fleet|gates|journals|knowledge|models|notebook|ports|project|server"
+    r"|telemetry|tools|testing(\.\w+)?))?"
 )
 """Modules that users may import from."""
 FENCE = re.compile(
@@ -73,7 +72,8 @@ def run_warm(program: Path, cwd: Path) -> str:
 
 
 def prove(block: Block, folder: Path) -> None:
-    compile(block.code, block.place, "exec")
+    # A cell of a notebook may have `await` at its top; a block that is run may not.
+    compile(block.code, block.place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     if skipped := NO_RUN.search(block.info):
         assert skipped["reason"], f"{block.place}: no-run needs a reason"
         return
