@@ -82,6 +82,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def difference(self) -> float:
+        """By how much the rate changed; above zero, it is better than before."""
         return self.rate_after - self.rate_before
 
     @property

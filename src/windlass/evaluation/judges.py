@@ -65,6 +65,7 @@ class ModelJudge:
 
     @property
     def scorer_name(self) -> str:
+        """The name of the judge in reports."""
         return self.name
 
     def __call__(self, _trial: TrialRecord) -> bool:

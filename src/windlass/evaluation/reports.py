@@ -76,10 +76,12 @@ class CaseReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def counted(self) -> list[TrialReport]:
+        """The trials that count: those that were not stopped by something outside of them."""
         return [trial for trial in self.trials if trial.counts]
 
     @property
     def passes(self) -> PassCount:
+        """How many of the trials that count passed."""
         counted = self.counted
         return PassCount(sum(trial.status == "passed" for trial in counted), len(counted))
 
@@ -102,6 +104,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def trials(self) -> list[TrialReport]:
+        """The trials of all cases."""
         return [trial for case in self.cases for trial in case.trials]
 
     @property
@@ -116,6 +119,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def passes(self) -> PassCount:
+        """How many of the trials that count passed, over all cases."""
         counted = self.counted
         return PassCount(sum(trial.status == "passed" for trial in counted), len(counted))
 
@@ -153,6 +157,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def judge_tokens(self) -> int:
+        """The tokens that judges used."""
         return sum(score.tokens for score in self._judgements())
 
     def _judgements(self) -> list[Score]:
@@ -180,6 +185,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return describe_spread([float(value) for value in values])
 
     def find_case(self, case_id: str) -> CaseReport | None:
+        """Return the report of a case; None if there is none of this id."""
         return next((case for case in self.cases if case.id == case_id), None)
 
 

@@ -54,6 +54,7 @@ class NamedScorer(Protocol):
 
 
 Scorer: TypeAlias = Callable[[TrialRecord], "Score | bool | Awaitable[Score | bool]"]
+"""Judges what a trial did, from its record: a score, or whether it passed."""
 
 
 @dataclass(frozen=True, slots=True)

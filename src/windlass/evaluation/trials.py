@@ -48,6 +48,7 @@ class Trial:
 
     @property
     def session(self) -> str:
+        """The session of the trial: a trial that was killed goes on in it."""
         again = f".{self.retry}" if self.retry > 1 else ""
         return f"{TRIAL_PREFIX}{self.evaluation}/{self.case.id}/{self.number}{again}"
 

@@ -44,6 +44,7 @@ class TokenCount:
 
     @property
     def is_exact(self) -> bool:
+        """Whether the provider counted, so that nothing was estimated."""
         return self.source == "provider"
 
 
