@@ -30,6 +30,7 @@ PRINTS = {
         "18 degrees and sunny.",
     ],
     "skills_and_knowledge": ["Painted.", "Two coats."],
+    "declared_tools": ["['hook 1', 'jib 2', '; rm -rf 0'] Sorted."],
     "cloud_models": ["Two tonnes. (1 signed request)"],
     "tool_search": ["['search_tools', 'call_tool']", "vessel117: 3 hours"],
     "secret_store": ["found: True", "the key is [secret: HARBOUR_KEY]"],

@@ -36,10 +36,9 @@ from windlass.project.layers import LoadedSettings
 from windlass.project.permissions import build_gate, named_files
 from windlass.project.settings import PermissionMode, Settings
 from windlass.project.trust import ProjectFolder, hide_own_files, open_project
+from windlass.tools import McpHttp, McpServers, McpStdio, load_tools
 from windlass.tools.core_toolset import core_tools
 from windlass.tools.function import Tool, tool
-from windlass.tools.mcp.config import McpHttp, McpStdio
-from windlass.tools.mcp.servers import McpServers
 from windlass.tools.profile import Profile
 from windlass.tools.shell.sandbox import Sandbox
 from windlass.tools.toolbox import Toolbox
@@ -288,7 +287,10 @@ def build_toolbox(
     core = core_tools(
         folder, private=True, untrusted=True, sandbox=sandbox, environ=project.environ
     )
-    tools = [*core, *(extra_tools or ())]
+    look_up = project.environ.get  # Secrets that a person has declared are found there, too.
+    files = settings.tool_files
+    declared = (each for file in files for each in load_tools(file, secrets=look_up))
+    tools = [*core, *declared, *(extra_tools or ())]
     if project.is_trusted and len(skills := project.snapshot.load_skills()):
         tools.append(tool(skills.skill, effect="read"))
     if "read-only" in settings.tools:

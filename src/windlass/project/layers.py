@@ -257,6 +257,8 @@ def _parse_value(key: SettingKey, value: object, folder: str) -> object:
     parsed = key.parse(value)
     if key.resolve is not None and isinstance(parsed, str) and parsed:
         return key.resolve(parsed, folder)
+    if key.resolve is not None and isinstance(parsed, tuple):
+        return tuple(key.resolve(path, folder) for path in cast("tuple[str, ...]", parsed))
     return parsed
 
 

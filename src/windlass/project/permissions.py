@@ -50,15 +50,16 @@ def build_gate(loaded: LoadedSettings, folder: Path, project: ProjectFolder) -> 
 
 
 def named_files(loaded: LoadedSettings) -> tuple[str, ...]:
-    """The files that a person named themselves: policies, and a file of servers.
+    """The files that a person named themselves: policies, manifests of tools, a file of servers.
 
     Nobody digests them, so what changes one decides what the next run may do.
     """
-    policies = [source.path for source in loaded.policies if not source.by_project]
+    named = [source.path for source in loaded.policies if not source.by_project]
+    named += loaded.settings.tool_files
     servers = loaded.settings.mcp_config
     if servers and "mcp_config" not in loaded.project_keys:
-        return (*policies, servers)
-    return tuple(policies)
+        named.append(servers)
+    return tuple(named)
 
 
 def _read_typed_addresses(request: GateRequest) -> tuple[str, ...]:

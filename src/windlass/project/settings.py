@@ -61,6 +61,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     permission_mode: PermissionMode = "ask"
     policy: str = ""
     flow_guard: bool = True
+    tool_files: tuple[str, ...] = ()
+    """Manifests of tools: commands and HTTP requests."""
     sandbox: SandboxMode = "auto"
     mcp_config: str = ""
     max_steps: int | None = STEPS_DEFAULT
@@ -231,6 +233,12 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
         parse_flag,
         "ask before private data could be sent out by untrusted text",
         strictness=float,
+    ),
+    "tool_files": SettingKey(
+        parse_texts,
+        "files that declare tools: commands and HTTP requests",
+        resolve=resolve_path,
+        of_person=True,
     ),
     "sandbox": SettingKey(
         parse_choice(*SANDBOX_MODES),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from windlass.tools.artifacts import ArtifactStore, MemoryArtifacts
     from windlass.tools.breaker import CircuitBreaker
     from windlass.tools.core_toolset import core_tools
+    from windlass.tools.declared.manifest import load_tools
     from windlass.tools.files.tools import file_tools
     from windlass.tools.files.workspace import Workspace
     from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolOptions, tool
@@ -61,6 +62,7 @@ __all__ = [
     "core_tools",
     "fetch_tool",
     "file_tools",
+    "load_tools",
     "mcp_settings",
     "open_shell",
     "python_tool",
@@ -96,6 +98,7 @@ LAZY_MODULES: LazyModules = {
     "core_tools": "windlass.tools.core_toolset",
     "fetch_tool": "windlass.tools.web.fetch",
     "file_tools": "windlass.tools.files.tools",
+    "load_tools": "windlass.tools.declared.manifest",
     "mcp_settings": "windlass.tools.mcp.config",
     "open_shell": "windlass.tools.shell.tools",
     "python_tool": "windlass.tools.shell.interpreter",

@@ -1,0 +1,32 @@
+"""Manifests of tools from the settings: a person names them, and no project can."""
+
+from pathlib import Path
+
+import pytest
+
+from windlass.project.agents import build_toolbox
+from windlass.project.layers import LoadedSettings
+from windlass.project.permissions import named_files
+from windlass.project.settings import SETTING_KEYS, Settings
+from windlass.project.trust import open_project
+
+MANIFEST = """
+[[tool]]
+name = "today"
+description = "The date."
+effect = "read"
+[tool.command]
+argv = ["date"]
+"""
+
+
+@pytest.mark.slow
+def test_tools_of_a_manifest_join_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "tools.toml"
+    path.write_text(MANIFEST)
+    loaded = LoadedSettings(Settings(tool_files=(str(path),)), {}, {})
+    toolbox = build_toolbox(loaded, tmp_path, open_project(tmp_path))
+    assert "today" in [spec.name for spec in toolbox.specs]
+    # What changes it decides what the next run may do, so that a model cannot change it unasked.
+    assert str(path) in named_files(loaded)
+    assert SETTING_KEYS["tool_files"].of_person
