@@ -90,6 +90,8 @@ def test_servers_are_added_listed_and_removed(cli: Cli, project: Path) -> None:
     assert cli("mcp", "add", "--replace", "own", "other").exit_code == 0
     assert cli("mcp", "remove", "web").exit_code == 0
     assert cli("mcp", "list").stdout.split() == ["own", "other"]
+    assert cli("mcp", "remove", "own").exit_code == 0
+    assert not (project / ".mcp.json").exists()
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cli_types import Cli
+from windlass.cli.exit_codes import NOTHING, USAGE, WAITS
 from windlass.testing import FaultServer
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_answer, text_chunk
 from windlass.testing.wire import refuse_with
@@ -439,3 +440,27 @@ def test_another_journal_may_be_named(cli: Cli, server: FaultServer, project: Pa
     assert (project / "here.db").exists()
     assert cli("approve", name).exit_code == 12
     assert cli("deny", name, "--journal", "here.db").exit_code == 0
+
+
+@pytest.mark.contract("U2")
+def test_an_answer_needs_no_session_if_only_one_run_waits(cli: Cli, server: FaultServer) -> None:
+    assert cli("approve").exit_code == NOTHING
+    ask = chat_answer(call_chunks("bash", '{"command":"touch made"}'))
+    server.add_answers(ask, text_answer("Done."), ask, ask)
+    assert cli(*RUN, "first").exit_code == WAITS
+    yes = cli("approve")
+    assert (yes.exit_code, yes.stdout) == (0, "Done.\n")
+    names = [session_in(cli(*RUN, prompt).stderr) for prompt in ("second", "third")]
+    several = cli("deny")
+    assert several.exit_code == USAGE
+    assert all(name in several.stderr for name in names)
+
+
+@pytest.mark.contract("U1")
+def test_read_only_mode_and_a_limit_of_one_say_what_they_are(cli: Cli, server: FaultServer) -> None:
+    touch = chat_answer(call_chunks("bash", '{"command":"touch made"}'))
+    server.add_answers(touch, text_answer("Then not."), touch)
+    denied = cli(*RUN, "go", "--permission-mode", "read-only")
+    assert "denied: In read-only mode, only tools that read may be called." in denied.stderr
+    limited = cli(*RUN, "go", "--max-steps", "1", "--permission-mode", "allow-all")
+    assert "the limit of 1 step is reached" in limited.stderr

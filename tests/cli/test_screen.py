@@ -2,9 +2,11 @@
 
 import io
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from terminal import ScreenPage
 from windlass.cli.screen import Screen
 
 LONG = "The quick brown fox jumps over the lazy dog."
@@ -75,3 +77,39 @@ def test_however_a_text_is_cut_into_tokens_it_looks_the_same(
     assert file.getvalue() == expected.getvalue()
     assert all(len(line) <= 24 for line in file.getvalue().splitlines())
     assert file.getvalue().split() == text.split()
+
+
+@pytest.mark.contract("U2")
+def test_the_footer_stands_below_an_open_line_and_leaves_no_trace() -> None:
+    """The status is there at all times, also in the middle of a reply."""
+
+    class TerminalFile(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    file = TerminalFile()
+    screen = Screen(file, width=24)
+    screen.styled = True
+    shown = ScreenPage(screen_width := 80)
+    fed = 0
+
+    def lines() -> list[str]:
+        nonlocal fed
+        shown.feed(file.getvalue()[fed:].replace("\n", "\r\n"))
+        fed = len(file.getvalue())
+        return shown.visible
+
+    screen.stream_text("Once upon ")
+    screen.show_footer("writing")
+    assert lines() == ["Once upon", "writing"]
+    screen.stream_text("a time ")
+    screen.show_footer("writing still" + " and on" * screen_width)
+    assert lines()[0] == "Once upon a time"
+    assert lines()[1].startswith("writing still and on")
+    assert len(lines()) == 2
+    screen.end_line()
+    assert lines() == ["Once upon a time"]
+    screen.show_footer("waiting")
+    assert lines() == ["Once upon a time", "waiting"]
+    screen.clear_footer()
+    assert lines() == ["Once upon a time"]

@@ -18,6 +18,7 @@ from windlass.tools.results import (
     clip_result,
     encode_compact,
     error_text,
+    strip_result,
     to_content,
 )
 
@@ -135,3 +136,24 @@ def test_numbers_that_json_cannot_write_are_told() -> None:
     assert encode_compact(value) == ('{"mean":"NaN","max":["Infinity","-Infinity"],"none":null}')
     assert encode_compact(float("nan")) == '"NaN"'
     assert encode_compact("null") == '"null"'
+
+
+@pytest.mark.contract("U2")
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("\x1b[1;31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07shown", "shown"),
+        ("\x1b]8;;https://a.b\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1b[2J\x1b[Hclear", "clear"),
+        ("\x9b31mred", "red"),
+        ("\x1b(Btext\x1b=", "text"),
+        ("a\x1b]unended", "a"),
+        ("tab\tand\nline", "tab\tand\nline"),
+    ],
+)
+def test_codes_for_a_terminal_do_not_reach_the_model(text: str, plain: str) -> None:
+    assert to_content(text) == (TextPart(plain),)
+    result = ToolResult.from_text("error", text)
+    assert strip_result(result).text == plain
+    assert strip_result(ToolResult.from_text("value", plain)).text == plain
