@@ -55,21 +55,21 @@ async def test_runs_in_flight_go_on_with_their_own_configuration(tmp_path: Path)
     new = make_version("Version 2.")
     names = [f"run-{number}" for number in range(6)]
     async with open_fleet(tmp_path) as fleet:
-        async with fleet.working(old, sweep_s=1000.0):
+        async with fleet.working(old):
             calls = {name: await start_waiting_run(fleet, old, name) for name in names}
-            # No sweep: the queues of the engine alone must bring runs to the right worker, also if
-            # another one would take them.
-            async with fleet.working(new, rules=TakingRules(drift="consent"), sweep_s=1000.0):
-                later = await start_waiting_run(fleet, new, "later")
-                for name, call_id in calls.items():
-                    await answer(fleet, name, call_id)
-                for name in names:
-                    assert await fleet.result(name) == "completed"
-                    assert await find_drift(fleet, name) == []
-        async with fleet.working(old), fleet.working(new):
-            await answer(fleet, "later", later)
-            assert await fleet.result("later") == "completed"
-            assert await find_drift(fleet, "later") == []
+        # No sweep: the queues of the engine alone must bring runs to the right worker, also if
+        # another one, which gets some of them first, would take them.
+        consent = TakingRules(drift="consent")
+        async with (
+            fleet.working(new, rules=consent, sweep_s=1000.0),
+            fleet.working(old, sweep_s=1000.0),
+        ):
+            calls["later"] = await start_waiting_run(fleet, new, "later")
+            for name, call_id in calls.items():
+                await answer(fleet, name, call_id)
+            for name in calls:
+                assert await fleet.result(name) == "completed"
+                assert await find_drift(fleet, name) == []
 
 
 @pytest.mark.parametrize("policy", ["refuse", "same-digest-only", "consent"])

@@ -95,7 +95,7 @@ class SessionWorkflow:
         quiet_rounds = 0
         for number in range(ROUNDS_MAX):
             self._is_woken = False
-            report = await self._drive(order, min(LOOK_MAX_S, UNCLAIMED_S * 2**number))
+            report = await self._drive(order, UNCLAIMED_S * 2**number)
             order.queue = report.queue
             self._show_state(report.state)
             if report.state == "moved":
@@ -120,27 +120,29 @@ class SessionWorkflow:
         )
 
     async def _drive(self, order: DriveOrder, unclaimed_s: float) -> DriveReport:
-        """Have the session driven by any worker of its agent, or by one with its configuration."""
-        if not order.queue:
-            return await self._ask_driver(order, "", None)
+        """Have the session driven where it belongs, or else by any worker of its agent."""
         try:
-            return await self._ask_driver(order, order.queue, timedelta(seconds=unclaimed_s))
+            report = await self._ask_driver(order, unclaimed_s)
         except ActivityError as error:
-            cause = error.cause
-            if isinstance(cause, ActivityTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
-                # No worker with this configuration came: another one decides by its policy.
-                return await self._ask_driver(order, "", None)
-            raise
+            if not _is_unclaimed(error):
+                raise
+            # No worker with this configuration came: another one decides by its policy.
+            order.queue = ""
+            return await self._ask_driver(order, unclaimed_s)
+        if report.state == "moved" and report.queue == order.queue:
+            # It was sent back to where it was: look again later, instead of on and on.
+            return DriveReport("open")
+        return report
 
-    async def _ask_driver(
-        self, order: DriveOrder, queue: str, unclaimed: timedelta | None
-    ) -> DriveReport:
+    async def _ask_driver(self, order: DriveOrder, unclaimed_s: float) -> DriveReport:
+        """Have the session driven by any worker of its agent, or by those of its queue."""
+        unclaimed = timedelta(seconds=min(LOOK_MAX_S, unclaimed_s))
         return await workflow.execute_activity(
             DRIVE_ACTIVITY,
             order.session,
             result_type=DriveReport,
-            task_queue=queue or None,
-            schedule_to_start_timeout=unclaimed,
+            task_queue=order.queue or None,
+            schedule_to_start_timeout=unclaimed if order.queue else None,
             start_to_close_timeout=timedelta(days=RUN_DAYS_MAX),
             heartbeat_timeout=timedelta(seconds=order.heartbeat_s),
             retry_policy=RETRIES,
@@ -172,3 +174,9 @@ class SessionWorkflow:
         if AGENT_ATTRIBUTE in known and known.get(STATE_ATTRIBUTE) != state:
             update: list[SearchAttributeUpdate[Any]] = [STATE_ATTRIBUTE.value_set(state)]
             workflow.upsert_search_attributes(update)  # pyright: ignore[reportUnknownMemberType]
+
+
+def _is_unclaimed(error: ActivityError) -> bool:
+    """Return whether no worker asked for an activity in time."""
+    cause = error.cause
+    return isinstance(cause, ActivityTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START
