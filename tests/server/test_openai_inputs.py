@@ -110,7 +110,7 @@ def test_a_reference_is_replaced_by_the_message() -> None:
     [
         ([assistant("Hello.")], "prompt_missing"),
         ([], "prompt_missing"),
-        ([user([{"type": "input_image", "file_id": "file-1"}])], "unsupported_content"),
+        ([user([{"type": "input_audio", "data": "x"}])], "unsupported_content"),
         ([user([{"type": "input_audio"}])], "unsupported_content"),
         ([{"type": "computer_call"}], "unsupported_item"),
         ([{"role": "system", "content": [{"type": "input_image"}]}], "unsupported_content"),
