@@ -179,10 +179,16 @@ def bootstrap_difference(
     """
     if not pairs or not all(first and second for first, second in pairs):
         raise ValueError("each case needs a value on both sides")
+    # Values that are all alike have one mean, however they are drawn.
+    drawn = [(_collapse(first), _collapse(second)) for first, second in pairs]
     source = random.Random(seed)  # noqa: S311 - statistics, and the same ones each time
-    means = sorted(_draw_difference(pairs, source) for _ in range(resamples))
+    means = sorted(_draw_difference(drawn, source) for _ in range(resamples))
     tail = (1 - confidence) / 2
     return Interval(_quantile(means, tail), _quantile(means, 1 - tail))
+
+
+def _collapse(values: Sequence[float]) -> Sequence[float]:
+    return values[:1] if min(values) == max(values) else values
 
 
 def _draw_difference(
