@@ -7,7 +7,6 @@ a test that is marked `replicated` runs with one process and with replicas. A te
 
 import os
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 
 import pytest
@@ -36,9 +35,8 @@ def replicas(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(REPLICAS, "1")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def stop_server_at_the_end() -> Iterator[None]:
-    yield
+def pytest_sessionfinish() -> None:
+    """End the server, also if no test was run."""
     servers = sys.modules.get("postgres")
     if servers is not None and servers.start_server.cache_info().currsize:
         servers.stop_server()
