@@ -13,6 +13,12 @@ def table_cell(text: str) -> str:
 
 
 def escape_html(text: str) -> str:
-    for raw, written in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;")):
+    for raw, written in (
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        (">", "&gt;"),
+        ("|", "&#124;"),
+        ("[", "&#91;"),
+    ):
         text = text.replace(raw, written)
     return text
