@@ -98,7 +98,11 @@ def test_what_only_we_have() -> None:
         ({"command": "x", "tools": {"a": {"effect": "reed"}}}, "Did you mean read"),
         ({"command": "x", "tools": {"a": {"labels": ["privat"]}}}, "Did you mean private"),
         ({"type": "htp", "url": "http://x"}, "no type 'htp'. Did you mean http"),
-        ({"type": "sse", "url": "http://x"}, 'use "http"'),
+        ({"type": "http", "url": "http://x", "auth": {"type": "magic"}}, "no type 'magic'"),
+        (
+            {"type": "http", "url": "http://x", "auth": {"type": "client_credentials"}},
+            "'client_id' must be a string",
+        ),
         ({"type": "http", "url": "x.com"}, "begins with http://"),
         ({"type": "http"}, "'url' must be a string"),
         ("x", "must be an object, not a string"),

@@ -47,7 +47,8 @@ VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 """`${NAME}` or `${NAME:-default}`, in any value of a server."""
 _COMMON_KEYS = ("type", "timeout", "include", "exclude", "tools", "required", "trustHints")
 _STDIO_KEYS = (*_COMMON_KEYS, "command", "args", "env", "cwd")
-_HTTP_KEYS = (*_COMMON_KEYS, "url", "headers")
+_HTTP_KEYS = (*_COMMON_KEYS, "url", "headers", "auth")
+_AUTH_KEYS = ("type", "client_id", "client_secret", "issuer", "scope")
 _OVERRIDE_KEYS = ("effect", "labels", "timeout")
 _EFFECTS_BY_STRICTNESS: tuple[Effect, ...] = ("read", "idempotent", "write")
 _TRANSPORT_TYPES = {
@@ -55,6 +56,7 @@ _TRANSPORT_TYPES = {
     "http": "http",
     "streamable-http": "http",
     "streamableHttp": "http",
+    "sse": "http",
 }
 _TRANSPORT_FIELDS: tuple[tuple[str, str], ...] = (("command", "stdio"), ("url", "http"))
 
@@ -110,12 +112,28 @@ class McpStdio:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class McpCredentials:
+    """What a program shows to get a token for a server (OAuth client credentials)."""
+
+    client_id: str
+    client_secret: str = field(repr=False)
+    issuer: str
+    """The address of the authorization server. The secret goes nowhere else, whatever the MCP
+    server says."""
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class McpHttp:
-    """A server at an address, over streamable HTTP. The fields mean the same as in `McpStdio`."""
+    """A server at an address, over HTTP. The fields mean the same as in `McpStdio`."""
 
     name: str
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    sse: bool = False
+    """Whether it speaks the older transport, with a stream of events beside the requests."""
+    auth: McpCredentials | None = None
+    """How to get a token, if the server asks for one."""
     timeout_s: float | None = TIMEOUT_S
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
@@ -290,11 +308,6 @@ def _read_server(reader: _EntryReader, name: str, given: object) -> McpSettings:
 def _transport_kind(reader: _EntryReader, entry: Mapping[str, Any]) -> str:
     """Return the kind of a server, by its type or by the setting that only one kind has."""
     transport = entry.get("type")
-    if transport == "sse":
-        raise ConfigError(
-            f'{reader.where}: type "sse" is a transport that MCP has dropped: use "http" if the '
-            "server supports it"
-        )
     if transport is not None:
         return _TRANSPORT_TYPES[reader.check_choice("type", transport, [*_TRANSPORT_TYPES])]
     kinds = [kind for key, kind in _TRANSPORT_FIELDS if key in entry]
@@ -322,7 +335,28 @@ def _read_http(reader: _EntryReader, name: str, entry: Mapping[str, Any]) -> Mcp
     if not url.startswith(("http://", "https://")):
         raise reader.value_error("url", "a URL that begins with http:// or https://")
     headers = reader.read_pairs("headers", entry.get("headers", {}))
-    return McpHttp(name=name, url=url, headers=headers, **_read_common(reader, entry))
+    return McpHttp(
+        name=name,
+        url=url,
+        headers=headers,
+        sse=entry.get("type") == "sse",
+        auth=_read_auth(reader, entry["auth"]) if "auth" in entry else None,
+        **_read_common(reader, entry),
+    )
+
+
+def _read_auth(reader: _EntryReader, given: object) -> McpCredentials:
+    where = f"{reader.where}: auth"
+    entry = _require_mapping(where, given)
+    _check_keys(where, entry, _AUTH_KEYS)
+    inner = _EntryReader(where, reader.environ)
+    inner.check_choice("type", entry.get("type"), ["client_credentials"])
+    return McpCredentials(
+        client_id=inner.read_text("client_id", entry.get("client_id")),
+        client_secret=inner.read_text("client_secret", entry.get("client_secret")),
+        issuer=inner.read_text("issuer", entry.get("issuer")),
+        scope=_read_optional(inner.read_text, "scope", entry, None),
+    )
 
 
 def _read_common(reader: _EntryReader, entry: Mapping[str, Any]) -> dict[str, Any]:

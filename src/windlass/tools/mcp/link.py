@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
@@ -27,6 +28,7 @@ from windlass.tools.unavailable import ToolUnavailable
 if TYPE_CHECKING:
     import httpx2
     from mcp import Client, MCPError
+    from mcp.client._transport import Transport
     from mcp_types import CallToolResult
 
 CONNECT_S_MAX = 30.0
@@ -256,6 +258,8 @@ async def _open_client(
     match settings:
         case McpStdio():
             transport = stdio_transport(settings, on_end)
+        case McpHttp(sse=True):
+            transport = _sse_transport(settings)
         case McpHttp():
             http = await stack.enter_async_context(_build_http_client(settings))
             transport = streamable_http_client(
@@ -265,6 +269,55 @@ async def _open_client(
     # The SDK's validator has no bounds, and works on the event loop. `servers.py` checks instead.
     client.session.validate_tool_result = _skip_validation
     return client
+
+
+def _sse_transport(settings: McpHttp) -> "Transport":
+    """Connect over the older transport: all answers come in one stream of events."""
+    from mcp.client.sse import sse_client  # noqa: PLC0415 - of the extra
+
+    def make_client(*_: object, **__: object) -> "httpx2.AsyncClient":
+        return _build_http_client(settings)
+
+    return sse_client(settings.url, httpx_client_factory=make_client)
+
+
+def _build_auth(settings: McpHttp) -> "httpx2.Auth | None":
+    """Return what gets a token when the server asks for one, and renews it."""
+    given = settings.auth
+    if given is None:
+        return None
+    from mcp.client.auth.extensions.client_credentials import (  # noqa: PLC0415 - of the extra
+        ClientCredentialsOAuthProvider,
+    )
+
+    return ClientCredentialsOAuthProvider(
+        settings.url,
+        TokenMemory(),
+        given.client_id,
+        given.client_secret,
+        scope=given.scope,
+        issuer=given.issuer,
+    )
+
+
+class TokenMemory:
+    """Keeps the token of one connection. A program can always get another one."""
+
+    def __init__(self) -> None:
+        self._tokens: Any = None
+        self._client: Any = None
+
+    async def get_tokens(self) -> Any:  # noqa: ANN401 - types of the extra
+        return self._tokens
+
+    async def set_tokens(self, tokens: Any) -> None:  # noqa: ANN401 - as above
+        self._tokens = tokens
+
+    async def get_client_info(self) -> Any:  # noqa: ANN401 - as above
+        return self._client
+
+    async def set_client_info(self, client_info: Any) -> None:  # noqa: ANN401 - as above
+        self._client = client_info
 
 
 async def _skip_validation(name: str, result: "CallToolResult") -> None:
@@ -283,15 +336,16 @@ def _build_http_client(settings: McpHttp) -> "httpx2.AsyncClient":
     return httpx2.AsyncClient(
         headers={"Accept-Encoding": "identity", **settings.headers},
         timeout=httpx2.Timeout(HTTP_TIMEOUT_S, read=None),
-        event_hooks={"response": [record_status, _bound_body]},
+        auth=_build_auth(settings),
+        event_hooks={"response": [record_status, partial(_bound_body, bounds_events=settings.sse)]},
     )
 
 
-async def _bound_body(response: "httpx2.Response") -> None:
+async def _bound_body(response: "httpx2.Response", *, bounds_events: bool) -> None:
     """Read no more of an answer than ANSWER_BYTES_MAX, and nothing that is compressed.
 
-    A few compressed bytes could be gigabytes. A stream of events may go on for ever; the SDK
-    bounds each of its events.
+    A few compressed bytes could be gigabytes. A stream of events may go on for ever: each event is
+    bounded, here or by the SDK, which does not do it for the older transport.
     """
     import httpx2  # noqa: PLC0415 - of the extra
 
@@ -302,7 +356,9 @@ async def _bound_body(response: "httpx2.Response") -> None:
                 raise httpx2.StreamError(f"the answer is compressed ({encoding})")
             size = 0
             async for piece in body:
-                size += len(piece)
+                # Of a stream, each event is bounded by itself.
+                end = piece.rfind(b"\n\n") if is_stream else -1
+                size = len(piece) - end if end >= 0 else size + len(piece)
                 if size > ANSWER_BYTES_MAX:
                     limit = f"{ANSWER_BYTES_MAX / 2**20:.0f} MiB"
                     raise httpx2.StreamError(f"the answer is longer than {limit}; ask for less")
@@ -315,7 +371,8 @@ async def _bound_body(response: "httpx2.Response") -> None:
     is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
     encoding = response.headers.get("content-encoding", "").replace("identity", "")
     stream = response.stream
-    if isinstance(stream, httpx2.AsyncByteStream) and (encoding or not is_stream):
+    bounds = bool(encoding) or not is_stream or bounds_events
+    if isinstance(stream, httpx2.AsyncByteStream) and bounds:
         body = stream
         response.stream = BoundedBody()
 
