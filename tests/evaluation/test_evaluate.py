@@ -202,6 +202,30 @@ async def test_each_trial_has_a_copy_of_the_workspace(tmp_path: Path) -> None:
     assert [copy.read_text() for copy in copies] == ["start 1", "start 2", "start 3"]
 
 
+async def test_two_processes_may_run_the_same_evaluation(tmp_path: Path) -> None:
+    """Q1: each trial is run once, by whoever comes first; both get the same report."""
+    journal = MemoryJournal()
+    shop = Shop()
+    source = tmp_path / "source"
+    source.mkdir()
+    cases = [
+        Case(id=f"o{number}", prompt=f"Refund order {number}.", workspace=str(source))
+        for number in (1, 2, 3)
+    ]
+
+    def make_agent(_trial: Trial) -> Agent[str]:
+        return shop_agent(shop, journal, model=model_of(answer_order, pace_s=0.1))
+
+    first, second = await asyncio.gather(
+        *(
+            evaluate(make_agent, cases, name="both", journal=journal, folder=tmp_path / "copies")
+            for _ in range(2)
+        )
+    )
+    assert statuses(first) == statuses(second) == {case.id: ["passed"] for case in cases}
+    assert sorted(shop.refunds) == [1, 2, 3]
+
+
 async def test_an_agent_with_fixed_tools_cannot_have_workspaces(tmp_path: Path) -> None:
     case = Case(id="notes", prompt="Write.", workspace=str(tmp_path))
     with pytest.raises(ConfigError, match="a function that makes the agent"):

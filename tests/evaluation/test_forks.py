@@ -1,5 +1,6 @@
 """Cases from recorded sessions: forks go on with another agent, and repeat no effect."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,18 @@ async def test_a_trial_draws_on_the_budget_of_the_evaluation_alone() -> None:
     spent = (await journal.read_spending(Budget("eval/paid", usd=1))).usd
     assert spent is not None
     assert 0 < spent < 1
+
+
+async def test_two_processes_may_run_the_same_forks() -> None:
+    journal = MemoryJournal()
+    await record_session(journal)
+    cases = await cases_from_sessions(journal)
+    model = model_of(answer_order, pace_s=0.1)
+    agents = [shop_agent(Shop(), journal, model=model) for _ in range(2)]
+    both = [evaluate(agent, cases, name="both", scorers=[used("refund")]) for agent in agents]
+    reports = await asyncio.gather(*both)
+    assert [report.passes.passed for report in reports] == [1, 1]
+    assert model.requests == 3
 
 
 async def test_trials_are_not_taken_for_production() -> None:

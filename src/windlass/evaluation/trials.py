@@ -5,23 +5,24 @@ it, and nothing that was paid for or done is paid for or done again.
 """
 
 import asyncio
+import fcntl
 import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from msgspec.structs import replace as replace_struct
 
 from windlass.agent.agent import Agent
-from windlass.core.errors import ConfigError, NothingToDo, RunFailed, SetupDrifted
+from windlass.core.errors import ConfigError, NothingToDo, RunFailed, SessionBusy, SetupDrifted
 from windlass.core.events import AttemptStarted, Fact, RunEnded
 from windlass.core.limits import Budget
 from windlass.core.result import Question, RunResult
 from windlass.core.setup import describe_drift
 from windlass.core.verdicts import PersonAnswer
-from windlass.evaluation.cases import Case
+from windlass.evaluation.cases import Case, ForkPoint
 from windlass.evaluation.forks import TRIAL_PREFIX, begin_fork, prepare_fork_agent
 from windlass.evaluation.records import TrialRecord, count_kept
 from windlass.evaluation.reports import find_disturbance
@@ -29,6 +30,8 @@ from windlass.ports import Journal
 
 TRIAL_KEY = "trial"
 """The key of a trial's run: the same prompt in the same session never begins a second one."""
+BUSY_WAIT_S = 1.0
+"""How often to look whether a trial that another process runs has ended."""
 ANSWERS_MAX = 100
 """Questions of one trial that are answered; a run that asks on and on is left waiting."""
 
@@ -116,19 +119,16 @@ class TrialRunner:
                 f"case {trial.case.id}: workers cannot run a case with a workspace or a fork, "
                 "which needs an agent of its own: leave `drive` out"
             )
-        is_new = not await self.journal.read(trial.session)
-        if trial.workspace is not None:
-            await asyncio.to_thread(prepare_workspace, trial, is_new=is_new)
-        async with self._open_agent(trial) as agent:
-            try:
-                await self._check_same_agent(agent, trial)
-                await self._drive(agent, trial, is_new=is_new)
-            except SetupDrifted as error:
-                raise ConfigError(
-                    f"evaluation {trial.evaluation!r} was begun with another agent "
-                    f"({'; '.join(error.drift)}). Use another name for this one, or go on with the "
-                    "agent as it was."
-                ) from None
+        async with _hold_workspace(trial.workspace):
+            is_new = not await self.journal.read(trial.session)
+            if trial.workspace is not None:
+                await asyncio.to_thread(prepare_workspace, trial, is_new=is_new)
+            async with self._open_agent(trial) as agent:
+                try:
+                    await self._check_same_agent(agent, trial)
+                    await self._drive(agent, trial, is_new=is_new)
+                except SetupDrifted as error:
+                    raise _other_agent_error(trial, error) from None
         return self.read_record(trial, await self.journal.read(trial.session))
 
     @asynccontextmanager
@@ -168,7 +168,7 @@ class TrialRunner:
             result = await self._settle(self._start(agent, trial))
         else:
             if is_new:
-                await begin_fork(self.journal, trial.case.fork, trial.session)
+                await self._begin_fork(trial.case.fork, trial.session)
             result = await self._settle(self._go_on(agent, trial.session))
         for _ in range(ANSWERS_MAX):
             question = _next_question(result)
@@ -200,9 +200,22 @@ class TrialRunner:
 
     async def _go_on(self, agent: Agent[Any], session: str) -> RunResult[Any] | None:
         """Go on with a fork, from exactly the record that it was made at."""
-        with suppress(NothingToDo):
-            return await agent.resume(session, consent=True)
-        return None
+        while True:
+            try:
+                return await agent.resume(session, consent=True)
+            except NothingToDo:
+                return None
+            except SessionBusy:
+                # Another process runs the same evaluation, and has this trial.
+                await asyncio.sleep(BUSY_WAIT_S)
+
+    async def _begin_fork(self, point: ForkPoint, session: str) -> None:
+        try:
+            await begin_fork(self.journal, point, session)
+        except ConfigError:
+            # Another process that runs the same evaluation may have been first.
+            if not await self.journal.read(session):
+                raise
 
     async def _settle(self, work: Awaitable[RunResult[Any] | None]) -> RunResult[Any] | None:
         """Wait for a run. One that failed is on record, and its report says so."""
@@ -210,6 +223,40 @@ class TrialRunner:
             return await work
         except RunFailed as failed:
             return failed.result
+
+
+def _other_agent_error(trial: Trial, error: SetupDrifted) -> ConfigError:
+    return ConfigError(
+        f"evaluation {trial.evaluation!r} was begun with another agent ({'; '.join(error.drift)}). "
+        "Use another name for this one, or go on with the agent as it was."
+    )
+
+
+@asynccontextmanager
+async def _hold_workspace(workspace: Path | None) -> AsyncGenerator[None]:
+    """Keep other processes that run the same evaluation away from a copy while it is used."""
+    if workspace is None:
+        yield
+        return
+    # The lock is of the kernel, and nobody tells when it is free.
+    while (held := await asyncio.to_thread(_try_lock, workspace)) is None:  # noqa: ASYNC110
+        await asyncio.sleep(BUSY_WAIT_S)
+    try:
+        yield
+    finally:
+        held.close()
+
+
+def _try_lock(workspace: Path) -> IO[bytes] | None:
+    """Return a file whose lock the kernel frees when its holder dies; None if it is held."""
+    workspace.parent.mkdir(parents=True, exist_ok=True)
+    file = workspace.with_name(f"{workspace.name}.lock").open("wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
 
 
 def _next_question(result: RunResult[Any] | None) -> Question | None:
