@@ -26,7 +26,7 @@ from windlass.core.events import RunResumed
 
 WORKERS = (1, 2, 4)
 RUNS_AT_ONCE = 8
-RUNS_PER_WORKER = 16
+RUNS_PER_WORKER = 24
 CALLS = 3
 LATENCY_S = 2.0
 STEPS = (10, 200)

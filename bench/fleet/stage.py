@@ -50,9 +50,12 @@ class FleetStage:
 
     async def post_runs(self, sessions: Iterable[str], calls: int = 5) -> None:
         """Leave a run in the queue of each session, for any worker to begin."""
-        for session in sessions:
+
+        async def post(session: str) -> None:
             prompt = (TextPart(write_prompt(session, calls)),)
             await self.journal.post_mail(session, PromptMail(prompt=prompt, agent=AGENT))
+
+        await asyncio.gather(*map(post, sessions))
 
     async def wait_for_ends(self, sessions: Iterable[str]) -> float:
         """Wait until all runs have ended. Returns when the last one did."""

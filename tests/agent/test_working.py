@@ -147,6 +147,24 @@ async def test_a_higher_priority_is_begun_first() -> None:
         await agent.start("Go.", drive=False, priority="high")  # type: ignore[arg-type]
 
 
+@pytest.mark.contract("F1")
+async def test_workers_share_what_there_is_to_do() -> None:
+    """F1: the first one to look does not take all of it."""
+    journal = MemoryJournal()
+    gauge = Gauge()
+    agent = make_agent(journal, gauge)
+    for at in range(30):
+        await agent.start(f"Go {at}.", drive=False)
+    async with (
+        working(make_agent(journal, gauge)) as one,
+        working(make_agent(journal, gauge)) as two,
+    ):
+        await wait_until(lambda: gauge.now == 30)
+        shares = sorted((len(one.driving), len(two.driving)))
+    assert sum(shares) == 30
+    assert shares[0] >= 8
+
+
 @pytest.mark.contract("F3")
 async def test_the_runs_of_a_dead_worker_are_taken_over_within_a_second(
     clock: VirtualClock,

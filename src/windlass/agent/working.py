@@ -29,6 +29,11 @@ from windlass.ports import Clock, Journal, Mailbox, SessionLeases
 
 BACKLOG_SEEN = 1_000
 """How many sessions with messages are known at a time: of these, the most urgent come first."""
+BEGUN_MAX = 8
+"""How many sessions a look begins. More wait for the next look, which comes soon, or for that of
+another worker: else whoever looks first would take all the runs of a worker that died."""
+SOON = 0.1
+"""The part of the usual pause after which a worker looks again that has left something."""
 DESCRIBED_MIN = 16
 """How many sessions with messages a look gets to know at least."""
 CANDIDATES_MIN = 100
@@ -114,6 +119,8 @@ class SessionWorker:
         self._rest_until: dict[str, float] = {}
         self._backlog: dict[str, WorkItem] = {}
         """Sessions with messages that there was no room for yet."""
+        self._left_some = False
+        """The last look began all that it may, so there may be more to do."""
         self._woken = asyncio.Event()
 
     @property
@@ -156,12 +163,14 @@ class SessionWorker:
     async def look(self) -> int:
         """Begin to drive what nobody drives, as far as there is room. Returns how many."""
         begun = 0
+        self._left_some = False
         async for item in self._find_work():
             if not self.has_room(item):
                 continue
             self.begin(item, self._visit(item))
             begun += 1
-            if len(self._driving) >= self._limits.runs:
+            self._left_some = begun >= BEGUN_MAX
+            if self._left_some or len(self._driving) >= self._limits.runs:
                 break
         return begun
 
@@ -187,6 +196,8 @@ class SessionWorker:
 
     async def _pause(self) -> None:
         pause_s = self._limits.sweep_s * (1 - JITTER * self._clock.random_fraction())
+        if self._left_some:
+            pause_s *= SOON
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._woken.wait()
