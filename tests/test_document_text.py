@@ -238,6 +238,17 @@ def test_a_harmful_document_is_refused(
         read_document(name, make())
 
 
+def test_a_valid_document_with_a_bomb_beside_it_is_not_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """T10: the archive as a whole counts, and not what a reader happens to look at."""
+    monkeypatch.setattr(document_text, "UNPACKED_BYTES_MAX", 2**22)
+    source = zipfile.ZipFile(io.BytesIO(word_file()))
+    files: dict[str, str | bytes] = {name: source.read(name) for name in source.namelist()}
+    with pytest.raises(UnreadableDocument, match="too large"):
+        read_document_text("a.docx", packed({**files, "word/media/a.bin": b"\0" * 2**23}))
+
+
 def test_entities_are_not_unfolded() -> None:
     try:
         text = read_document_text("a.docx", laughing_file())

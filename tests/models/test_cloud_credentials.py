@@ -17,7 +17,7 @@ from windlass.core.view import Prompt
 from windlass.environ import may_come_from_dotenv
 from windlass.models.cloud import signing
 from windlass.models.cloud.sigv4 import AwsKeys, SigningScope, sign_headers
-from windlass.models.resolve import resolve_model
+from windlass.models.resolve import can_sign_in, resolve_model
 from windlass.testing import VirtualClock
 from windlass.testing.bedrock_wire import bedrock_answer, text_frames
 from windlass.testing.chat_wire import sse_event, text_answer
@@ -594,6 +594,14 @@ async def test_a_fault_of_the_sign_in_is_survived_or_named(
     assert raised.value.fault.kind == kind
     assert str(raised.value).startswith("azure: the sign-in service of Azure")
     assert "a-client-secret" not in str(raised.value)
+
+
+def test_whether_a_machine_can_sign_in_is_known_without_a_request() -> None:
+    """P3: for `windlass doctor` and `windlass models`."""
+    assert can_sign_in("bedrock", aws())
+    assert can_sign_in("azure", entra("https://x.openai.azure.com"))
+    assert not can_sign_in("bedrock", {"HOME": "/nowhere"})
+    assert not can_sign_in("openai", {"OPENAI_API_KEY": "a-long-key"})
 
 
 def test_secrets_of_a_cloud_are_masked() -> None:

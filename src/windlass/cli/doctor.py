@@ -20,6 +20,7 @@ from windlass.core.phrases import format_count
 from windlass.core.session_summary import SessionSummary
 from windlass.gates.policy_file import load_policy, parse_policy
 from windlass.journals.names import parse_journal_name
+from windlass.models.resolve import can_sign_in
 from windlass.models.vendors import load_vendors
 from windlass.project.effects import describe_effects
 from windlass.project.files import load_settings, parse_mcp_servers, settings_files
@@ -164,6 +165,9 @@ def _check_models(settings: Settings, project: ProjectFolder) -> Iterator[Doctor
         if vendor.key_env and not vendor.keyless:
             is_set = bool(environ.get(vendor.key_env))
             text = f"{vendor.key_env} {'is set' if is_set else 'is not set'}"
+            if not is_set and can_sign_in(name, environ):
+                is_set = True
+                text = "there are credentials of the cloud"
             yield _optional(name, text, is_there=is_set)
     for server in asyncio.run(find_servers()):
         yield DoctorFinding(server.vendor, describe_server(server))

@@ -9,6 +9,7 @@ from windlass.cli.screen import GOOD, QUIET, Screen
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
 from windlass.models.prices import describe_price_source, list_models
+from windlass.models.resolve import can_sign_in
 from windlass.models.vendors import VendorConfig, load_vendors
 from windlass.project.files import load_settings
 from windlass.project.local_servers import DEFAULT_MODELS, find_servers, find_small_model
@@ -48,6 +49,9 @@ def _show_providers(screen: Screen) -> None:
             text = describe_server(server)
         else:
             is_ready, text = _describe_key(vendor, environ.get(vendor.key_env or "", ""))
+            if not is_ready and can_sign_in(name, environ):
+                is_ready = True
+                text = "there are credentials of the cloud"
         if name in DEFAULT_MODELS:
             text += f" (default: {name}:{DEFAULT_MODELS[name]})"
         _show_provider(screen, name, text, is_ready=is_ready)

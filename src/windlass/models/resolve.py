@@ -86,6 +86,17 @@ def resolve_model(
     return HttpModel(info, dialect, endpoint, options, effort_policy=takes_effort)
 
 
+def can_sign_in(provider: str, environ: Mapping[str, str]) -> bool:
+    """Whether this machine has credentials for a vendor of a cloud. Nothing is sent."""
+    if not load_vendors()[provider].cloud:
+        return False
+    try:
+        resolve_model(f"{provider}:any", environ=environ)
+    except ConfigError:
+        return False
+    return True
+
+
 def split_model_name(name: str) -> tuple[str, str]:
     """Return provider and model, split at the first colon or slash; a model's name may have both.
 
