@@ -45,6 +45,11 @@ PRINTS = {
         *["value"] * 3,
         "lift() returned a tonne too little. It is mended, and the check passes.",
     ],
+    "data_analyst": [
+        "3",
+        "{'north': 6, 'south': 9}",
+        "South lifted 9 tonnes, and north 6.",
+    ],
     "research": ["It is older. Its source was read: True"],
     "support_refunds": [
         "the process died while it paid",
