@@ -145,8 +145,8 @@ def write_page(reports: Mapping[str, Report], comparisons: Mapping[str, Comparis
         *compared,
         "",
         "The [whole report](evaluation_report.html) of the best of the others, compared with the",
-        "plain one, is one HTML file, as `windlass eval run` writes with `--html`. `make eval-example`",
-        "makes this page with `tools/eval_example.py`.",
+        "plain one, is one HTML file, as `windlass eval run` writes with `--html`.",
+        "`make eval-example` makes this page with `tools/eval_example.py`.",
     ]
     (DOCS / "evaluation_example.md").write_text("\n".join(lines) + "\n", "utf-8")
     plot = plot_rates(
