@@ -25,12 +25,11 @@ def make_model(prompt: str) -> ScriptedModel:
     """A model that looks customers up more often if it is told to."""
     luck = random.Random(prompt)  # noqa: S311 - the same luck each time
     rate = 0.9 if "Look" in prompt else 0.3
-
-    def reply(asked):
-        looks = len(asked.messages) == 1 and luck.random() < rate
-        return call("look_up", {"customer": "Ann"}) if looks else "12 euros."
-
-    return ScriptedModel([reply] * 99)
+    look = call("look_up", {"customer": "Ann"})
+    return ScriptedModel(
+        [lambda asked: look if len(asked.messages) == 1 and luck.random() < rate else "12 euros."]
+        * 99
+    )
 
 
 async def measure(name: str, prompt: str) -> Report:
