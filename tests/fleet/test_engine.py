@@ -138,14 +138,19 @@ async def test_a_cancel_in_the_engine_cancels_the_run(tmp_path: Path, *, is_wait
 
 
 async def test_a_cancel_before_a_run_begins_refuses_its_prompt(tmp_path: Path) -> None:
-    """Nobody revives what was cancelled while it waited for a worker."""
+    """Nobody revives what was cancelled while it waited for a worker.
+
+    A worker may also begin the run before it hears of the cancel, and then cancels it.
+    """
     agent = make_agent(Bench())
     async with open_fleet(tmp_path) as fleet:
         handle = await fleet.start(agent)
         assert await fleet.engine.cancel(handle.session)
         async with fleet.working(agent):
-            with pytest.raises(MailRejected, match="cancelled in the engine"):
-                await handle.result()
+            try:
+                assert (await handle.result()).reason == "cancelled in the engine"
+            except MailRejected as error:
+                assert "cancelled in the engine" in str(error)  # noqa: PT017 - one of two ways
 
 
 async def test_a_session_moves_to_the_agent_whose_turn_it_is(tmp_path: Path) -> None:

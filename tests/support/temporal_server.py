@@ -147,7 +147,7 @@ class Fleet:
         """A worker for as long as the block lasts."""
         kept = [agent.with_journal(self.journal) for agent in agents]
         worker = TemporalWorker(
-            address or self.address, kept, WorkLimits(**{"sweep_s": 0.2, **limits}), rules
+            address or self.address, kept, WorkLimits(**{"sweep_s": 0.3, **limits}), rules
         )
         task = asyncio.create_task(worker.run())
         try:

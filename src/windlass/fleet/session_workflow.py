@@ -8,6 +8,7 @@ Histories of earlier versions are replayed by this code: whoever changes the ord
 asks for must do so behind `workflow.patched`.
 """
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -85,7 +86,8 @@ class SessionWorkflow:
         try:
             return await self._see_through(order)
         except BaseException as error:
-            if is_cancelled_exception(error):
+            # A workflow that leaves the memory of a worker is cancelled too, but by nobody's wish.
+            if is_cancelled_exception(error) and workflow.cancellation_reason() is not None:
                 await self._cancel(order)
             raise
 
@@ -99,11 +101,13 @@ class SessionWorkflow:
             order.queue = report.queue
             self._show_state(report.state)
             if report.state == "moved":
+                _check_cancelled()
                 continue
             if report.state not in ("waiting", "paused", "open"):
                 if not self._is_woken:
                     return report.state
                 continue
+            _check_cancelled()
             quiet_rounds += 1
             await self._rest(min(LOOK_MAX_S, LOOK_MIN_S * 2 ** (quiet_rounds - 1)))
         order.schedule = ""
@@ -174,6 +178,15 @@ class SessionWorkflow:
         if AGENT_ATTRIBUTE in known and known.get(STATE_ATTRIBUTE) != state:
             update: list[SearchAttributeUpdate[Any]] = [STATE_ATTRIBUTE.value_set(state)]
             workflow.upsert_search_attributes(update)  # pyright: ignore[reportUnknownMemberType]
+
+
+def _check_cancelled() -> None:
+    """Raise CancelledError if somebody cancelled the workflow.
+
+    An activity that was about to end anyway returns its result, and swallows the cancel.
+    """
+    if workflow.cancellation_reason() is not None:
+        raise asyncio.CancelledError
 
 
 def _is_unclaimed(error: ActivityError) -> bool:
