@@ -28,8 +28,8 @@ TWINS_AT_ONCE = 40
 TWINS_MAX = 300
 SETTLE_S = 180.0
 """How long the runs may take to finish once nothing disturbs them any more."""
-START_S = 3.0
-"""How long the workers get to start before the first fault."""
+START_S = 60.0
+"""How long the workers get to start before the first run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,8 @@ async def run_campaign(plan: CampaignPlan, folder: Path) -> CampaignReport:
                 stack.callback(slot.stop)
                 slot.start()
             clients = FleetClients(journal, plan.seed)
-            faults = FaultMaker(place, slots, plan.seed)
+            faults = FaultMaker(place, slots, plan.seed, provider.has_heard_of)
+            await _wait_for_workers(place, len(slots))
             await _disturb(plan, clients, faults, slots)
             await _settle(journal, clients)
             report = CampaignReport(plan, len(clients.histories), faults.made)
@@ -95,12 +96,21 @@ async def run_campaign(plan: CampaignPlan, folder: Path) -> CampaignReport:
     return report
 
 
+async def _wait_for_workers(place: FleetPlace, count: int) -> None:
+    """Wait until the first workers are up; each says so in the log."""
+    log = place.folder / "workers.log"
+    ends_at = time.monotonic() + START_S
+    while time.monotonic() < ends_at:
+        if log.exists() and log.read_text("utf-8").count("Working for") >= count:
+            return
+        await asyncio.sleep(0.1)
+
+
 async def _disturb(
     plan: CampaignPlan, clients: FleetClients, faults: FaultMaker, slots: Sequence[WorkerSlot]
 ) -> None:
     """Let clients and faults at the fleet; in the middle of it, upgrade half of the workers."""
     loading = asyncio.create_task(clients.run(plan.seconds, plan.runs_per_s))
-    await asyncio.sleep(min(START_S, plan.seconds / 4))
     disturbing = asyncio.create_task(faults.run())
     await asyncio.sleep(plan.seconds / 3)
     for slot in slots[1::2]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -13,6 +12,8 @@ PAUSE_S = (0.3, 1.5)
 """Between two faults."""
 FAULT_S = (0.5, 5.0)
 """How long a fault lasts."""
+IDLE_S = 20.0
+"""A worker that has been there for so long without work is up, too."""
 SLOW_S = 0.02
 CLOCK_STEP_S = 3_600.0
 AT_ONCE = 2
@@ -23,14 +24,24 @@ FaultAct = Callable[[WorkerSlot], Awaitable[None]]
 class FaultMaker:
     """Makes faults at random until it is cancelled."""
 
-    def __init__(self, place: FleetPlace, slots: Sequence[WorkerSlot], seed: int) -> None:
+    def __init__(
+        self,
+        place: FleetPlace,
+        slots: Sequence[WorkerSlot],
+        seed: int,
+        is_working: Callable[[str], bool],
+    ) -> None:
+        """Make faults for workers that `is_working` says have begun to work, by their names.
+
+        A worker that is killed before it has done anything shows nothing; on a slow machine that
+        would be all of them.
+        """
+        self._is_working = is_working
         self._place = place
         self._slots = slots
         self._random = random.Random(seed)
         self._tasks: set[asyncio.Task[None]] = set()
         self.made: Counter[str] = Counter()
-        self.disturbed_until = 0.0
-        """Until when a server was away: what takes longer then says nothing about take-overs."""
         self._acts: dict[str, tuple[int, FaultAct]] = {
             "killed": (6, self._kill),
             "stopped and woken": (3, self._pause),
@@ -56,13 +67,17 @@ class FaultMaker:
         try:
             while True:
                 await asyncio.sleep(self._random.uniform(*PAUSE_S))
-                free = [slot for slot in self._slots if not slot.busy]
-                if len(self._slots) - len(free) >= AT_ONCE or not free:
+                busy = [slot for slot in self._slots if slot.busy]
+                free = [slot for slot in self._slots if self._is_ready(slot)]
+                if len(busy) >= AT_ONCE or not free:
                     continue
                 name = queue.pop() if queue else self._random.choices([*self._acts], weights)[0]
                 self._begin(name, self._random.choice(free))
         finally:
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _is_ready(self, slot: WorkerSlot) -> bool:
+        return not slot.busy and (self._is_working(slot.name) or slot.age_s > IDLE_S)
 
     def _begin(self, name: str, slot: WorkerSlot) -> None:
         self.made[name] += 1
@@ -139,7 +154,6 @@ class FaultMaker:
         for slot in self._slots:
             slot.excused.add(slot.name)
         await asyncio.to_thread(self._place.database.restart, mode)
-        self.disturbed_until = time.time() + FAULT_S[1]
 
     async def _restart_engine(self, _: WorkerSlot) -> None:
         if self._place.engine is not None:

@@ -39,6 +39,7 @@ class FleetProvider:
     def __init__(self, latency_s: float = 0.05, requests_per_s: float = REQUESTS_PER_S) -> None:
         self._latency_s = latency_s
         self._asked: defaultdict[str, list[StepAsked]] = defaultdict(list)
+        self._workers: set[str] = set()
         self._mutex = threading.Lock()
         self.limits = LimitedProvider(
             self._answer, requests_per_s=requests_per_s, burst=int(2 * requests_per_s)
@@ -50,11 +51,9 @@ class FleetProvider:
         with self._mutex:
             return list(self._asked[session])
 
-    @property
-    def all_requests(self) -> dict[str, list[StepAsked]]:
-        """The accepted requests of all sessions, in order."""
-        with self._mutex:
-            return {session: list(asked) for session, asked in self._asked.items()}
+    def has_heard_of(self, worker: str) -> bool:
+        """Return whether a worker has made a request."""
+        return worker in self._workers
 
     def _answer(self, request: ReceivedRequest) -> WireAnswer:
         messages: list[dict[str, Any]] = request.json["messages"]
@@ -63,6 +62,7 @@ class FleetProvider:
         asked = StepAsked(replies + 1, request.headers.get("x-worker", ""), time.time())
         with self._mutex:
             self._asked[session].append(asked)
+            self._workers.add(asked.worker)
         if replies < find_calls(messages):
             call = call_chunks("note", f'{{"number": {replies + 1}}}', id=f"call{replies + 1}")
             answer = chat_answer(call)

@@ -60,6 +60,7 @@ class WorkerSlot:
     excused: set[str] = field(default_factory=set[str])
     """Workers that were stopped or cut off at some time."""
     killed: list[KilledWorker] = field(default_factory=list[KilledWorker])
+    _started_at: float = 0.0
     _process: subprocess.Popen[bytes] | None = None
     _proxies: list[FaultProxy] = field(default_factory=list[FaultProxy])
 
@@ -76,6 +77,11 @@ class WorkerSlot:
         return self._process.pid if self._process is not None else 0
 
     @property
+    def age_s(self) -> float:
+        """Seconds since the worker was started."""
+        return time.monotonic() - self._started_at
+
+    @property
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -88,6 +94,7 @@ class WorkerSlot:
                 self._proxies.append(FaultProxy(place.proxies, place.engine.connect))
         self.name = f"w{self.number}.{len(self.versions) + 1}"
         self.versions[self.name] = self.version
+        self._started_at = time.monotonic()
         environ = {
             **os.environ,
             "PYTHONPATH": str(ROOT),

@@ -26,4 +26,5 @@ def test_a_fleet_survives_whatever_happens_to_its_workers(tmp_path: Path) -> Non
     report = asyncio.run(run_campaign(plan, tmp_path))
     assert report.violations == [], "\n".join(report_lines(report))
     assert report.runs > 10
+    assert report.faults["upgraded in mid-run"] == 2
     assert sum(report.faults.values()) > 3
