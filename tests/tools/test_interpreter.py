@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -143,7 +142,7 @@ def _is_alive(pid: int) -> bool:
     "swap",
     [
         lambda pipe, target: pipe.symlink_to(target),
-        lambda pipe, target: shutil.copy(target, pipe),
+        lambda pipe, target: pipe.hardlink_to(target),
     ],
 )
 async def test_code_cannot_make_us_write_elsewhere(
