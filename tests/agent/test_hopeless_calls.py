@@ -1,6 +1,7 @@
 """W4, U2: nobody is asked about a call that cannot succeed as things are now."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ async def test_an_edit_that_cannot_be_made_is_refused_and_the_next_is_asked_abou
         asked.append(question)
         return Allow()
 
-    def edit(old: str) -> object:
+    def edit(old: str) -> Any:
         return call("edit", {"path": "notes.txt", "edits": [{"old": old, "new": "x"}]})
 
     model = ScriptedModel([[edit("def frist():")], [edit("def first():")], "Done."])

@@ -5,6 +5,7 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from terminal import ScreenPage
 from windlass.cli.screen import Screen
@@ -84,6 +85,7 @@ def test_the_footer_stands_below_an_open_line_and_leaves_no_trace() -> None:
     """The status is there at all times, also in the middle of a reply."""
 
     class TerminalFile(io.StringIO):
+        @override
         def isatty(self) -> bool:
             return True
 

@@ -9,7 +9,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from windlass.cli import engine as fleet
+import windlass.cli.engine as fleet
 from windlass.cli.engine import engine_option
 from windlass.cli.journal_option import journal_option, run_on_journal
 from windlass.cli.session_table import show_columns

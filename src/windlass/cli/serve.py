@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from windlass.cli import engine as engine_module
+import windlass.cli.engine as engine_module
 from windlass.cli.command_context import load_context
 from windlass.cli.options import agent_options, collect_flags, limit_options
 from windlass.core.errors import ConfigError

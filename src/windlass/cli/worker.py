@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
+import windlass.cli.engine as fleet
 from windlass.agent.agent import Agent
 from windlass.agent.sweeping import AcceptsStart
 from windlass.agent.working import SessionWorker, WorkLimits
-from windlass.cli import engine as fleet
 from windlass.cli.command_context import load_context
 from windlass.cli.options import agent_options, collect_flags, limit_options
 from windlass.core.errors import ConfigError
