@@ -20,7 +20,7 @@ async def test_an_edit_that_cannot_be_made_is_refused_and_the_next_is_asked_abou
 ) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("def first():\n    return 1\n")
-    asked: list[Question] = []
+    asked: list[Any] = []
 
     async def approver(question: Question) -> Allow:
         asked.append(question)
