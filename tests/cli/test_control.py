@@ -39,7 +39,7 @@ def test_a_run_that_nobody_drives_is_spoken_to_from_a_shell(tmp_path: Path) -> N
     path = tmp_path / "s.db"
     asyncio.run(left_open(path))
     code, text = run_command(path, "steer", "orders", "in", "blue")
-    assert (code, "windlass resume orders-7" in text) == (0, True)
+    assert (code, 'agent.resume("orders-7")' in text) == (0, True)
     code, text = run_command(path, "pause", "orders", "--reason", "lunch")
     assert (code, "nobody drives" in text) == (0, True)
     code, text = run_command(path, "raise", "orders", "--steps", "9")

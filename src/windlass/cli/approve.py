@@ -14,7 +14,7 @@ from windlass.cli.output import is_long_call, show_answer_commands, show_whole_c
 from windlass.cli.resume import resume_run
 from windlass.cli.screen import QUIET
 from windlass.cli.trust import trust_option
-from windlass.core.errors import ConfigError, NothingToDo
+from windlass.core.errors import ConfigError, NothingToDo, WindlassError
 from windlass.core.fold.run import fold
 from windlass.core.result import Question, open_questions
 from windlass.core.suggestions import suggest_names
@@ -22,6 +22,7 @@ from windlass.core.verdicts import Allow, AllowAlways, Deny, PersonAnswer
 from windlass.environ import find_login_name
 from windlass.ports import Journal
 from windlass.project.journals import ManagedJournal
+from windlass.project.launches import explain_program_run
 from windlass.project.session_names import find_session
 
 WAITING_SHOWN = 5
@@ -78,7 +79,8 @@ def approve(
 
     SESSION may be part of the session's name, and is needed only if several runs wait. CALL is
     needed only if several calls wait. The answer is valid only for the arguments that were shown,
-    and all of them are shown. A long call must be approved with its digest.
+    and all of them are shown. A long call must be approved with its digest. A run that a program
+    started is only answered: whoever has its agent resumes it.
     """
     reply = Allow("person") if always is None else AllowAlways(always, "person")
     answering = _answer_question(session, call, reply, quiet=quiet, digest=digest, **given)
@@ -103,7 +105,8 @@ def deny(
 ) -> None:
     """Deny a call that a run waits for, and resume the run.
 
-    The model sees the denial and its reason, and can try something else.
+    The model sees the denial and its reason, and can try something else. A run that a program
+    started is only answered: whoever has its agent resumes it.
     """
     reply = Deny(reason or "The user said no.", "person")
     sys.exit(asyncio.run(_answer_question(session, call, reply, quiet=quiet, **given)))
@@ -142,7 +145,16 @@ async def _answer_question(
         if no_resume:
             show_answer_commands(screen, name, remaining)
             return DONE
-        return await resume_run(context, journal, name, flags, consent=consent)
+        owner = explain_program_run(name, await journal.read(name))
+        if owner:
+            screen.write_line(f"The answer is recorded; {owner}.")
+            return DONE
+        try:
+            return await resume_run(context, journal, name, flags, consent=consent)
+        except WindlassError:
+            # Otherwise the error reads as if the answer did not count.
+            screen.write_line("The answer is recorded, but the run could not be resumed here.")
+            raise
 
 
 def _check_was_read(question: Question, digest: str | None) -> None:

@@ -27,6 +27,7 @@ from windlass.core.events import LimitsRaised, RunPaused, SteeringGiven
 from windlass.core.limits import RaisedLimits
 from windlass.environ import find_login_name
 from windlass.project.journals import ManagedJournal
+from windlass.project.launches import explain_program_run
 from windlass.project.session_names import find_session
 
 TAKEN_WAIT_S = 3.0
@@ -43,9 +44,10 @@ async def _post(journal: ManagedJournal, session: str, post: Post) -> str:
     name = (await find_session(journal, session)).session
     receipt = await post(journal, name)
     if receipt.fact is None and not await journal.is_leased(name):
+        how = explain_program_run(name, await journal.read(name)) or f"windlass resume {name}"
         return (
             f"The message waits: nobody drives session {name}. It is taken when somebody does: "
-            f"windlass resume {name}"
+            f"{how}"
         )
     try:
         fact = await receipt.taken(TAKEN_WAIT_S)

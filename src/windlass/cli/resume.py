@@ -16,9 +16,11 @@ from windlass.cli.options import agent_options, collect_flags, limit_options, sh
 from windlass.cli.output import OUTPUT_FORMATS, OutputFormat
 from windlass.cli.screen import TROUBLE, Screen
 from windlass.core.errors import ConfigError, NothingToDo, SetupDrifted
+from windlass.core.fold.run import fold
+from windlass.core.session_summary import SessionSummary
 from windlass.environ import find_login_name
 from windlass.project.journals import ManagedJournal
-from windlass.project.launches import is_run_imported, load_recorded_agent
+from windlass.project.launches import explain_program_run, is_run_imported, load_recorded_agent
 from windlass.project.session_names import find_latest, find_session
 
 RESUMED_MAX = 10_000
@@ -56,7 +58,7 @@ def resume(
 
     The agent is built as it was when the run started: same folder, model, tools and policy. Options
     given here replace single settings. Finished calls do not run again, and no reply is paid for
-    twice.
+    twice. A run that a program started with an agent of its own is resumed by that program.
     """
     if everything and session:
         raise ConfigError("give a session or --all, not both")
@@ -140,10 +142,7 @@ async def _resume_one(
 async def _resume_all(context: CommandContext, flags: Mapping[str, object], consent: bool) -> int:
     """Resume one run after the other; returns the first exit code that is not 0."""
     async with context.open_journal() as journal:
-        # The session of a sub-agent is resumed by the run that it works for.
-        found = [
-            each for each in await journal.list_abandoned(limit=RESUMED_MAX) if not each.parent
-        ]
+        found = await _list_own_runs(journal, context.terminal.screen)
         if not found:
             raise NothingToDo(
                 "there is no run to resume: every run has ended, is running, or waits for an answer"
@@ -160,6 +159,21 @@ async def _resume_all(context: CommandContext, flags: Mapping[str, object], cons
     return next((code for code in codes if code != DONE), DONE)
 
 
+async def _list_own_runs(journal: ManagedJournal, screen: Screen) -> list[SessionSummary]:
+    """The abandoned runs that the command line can resume; says which ones it leaves to others."""
+    found: list[SessionSummary] = []
+    for summary in await journal.list_abandoned(limit=RESUMED_MAX):
+        if summary.parent:
+            # The session of a sub-agent is resumed by the run that it works for.
+            continue
+        owner = explain_program_run(summary.session, await journal.read(summary.session))
+        if owner:
+            screen.write_line(f"{summary.session} is left out: {owner}.")
+            continue
+        found.append(summary)
+    return found
+
+
 async def resume_run(
     context: CommandContext,
     journal: ManagedJournal,
@@ -171,10 +185,13 @@ async def resume_run(
     """Finish a session's open run with the agent that it was started with; its exit code."""
     if await _end_pause_elsewhere(journal, session, context.terminal.screen):
         return DONE
+    facts = await journal.read(session)
+    owner = explain_program_run(session, facts)
+    if owner and fold(session, facts).is_active:
+        raise ConfigError(f"session {session} is not resumed from here: {owner}")
     agent = await load_recorded_agent(journal, session, flags, open_folder=context.open_folder)
     context = replace(context, agent=agent)
     terminal = context.terminal
-    facts = await journal.read(session)
     terminal.live.learn_calls(facts)
     if is_run_imported(facts):
         _show_import(terminal.screen, context)

@@ -1,6 +1,7 @@
 """`windlass serve`: the agents of this folder, or of a program, over HTTP."""
 
 import asyncio
+import shlex
 import webbrowser
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,6 +14,8 @@ import windlass.cli.engine as engine_module
 from windlass.cli.command_context import load_context
 from windlass.cli.options import agent_options, collect_flags, limit_options
 from windlass.core.errors import ConfigError
+from windlass.journals.names import show_journal_name
+from windlass.ports import Journal
 from windlass.project.journals import journal_name, open_journal
 from windlass.server.access import LOCAL_OWNER
 from windlass.server.duties import OutsideSettings
@@ -225,9 +228,19 @@ async def _serve_service(service: Service, options: ServeOptions, entry: EntryOp
         if secret:
             click.echo(f"Token, shown only now: {secret}")
         else:
-            click.echo("For programs: windlass token create NAME")
+            click.echo(f"For programs: {_token_command(service.journal)}")
         if entry.opens_page:
             webbrowser.open(address + page)
 
     relax_garbage_collector()
     await serve_until_stopped(service, options, on_ready=on_ready)
+
+
+def _token_command(journal: Journal) -> str:
+    """The command that makes a token for a service on this journal."""
+    command = "windlass token create NAME"
+    # A journal of a program's own may have no name.
+    name = str(getattr(journal, "name", ""))
+    if not name or name == show_journal_name(journal_name()):
+        return command
+    return f"{command} --journal {shlex.quote(name)}"

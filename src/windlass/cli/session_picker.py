@@ -10,6 +10,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.phrases import format_count
 from windlass.core.session_summary import SessionSummary
 from windlass.ports import SessionCatalog
+from windlass.project.journals import ManagedJournal
 from windlass.project.session_names import (
     find_latest,
     find_session,
@@ -23,7 +24,7 @@ LISTED_MAX = 200
 
 
 async def choose_session(
-    journal: SessionCatalog, folder: Path, name: str | None, *, latest: bool
+    journal: ManagedJournal, folder: Path, name: str | None, *, latest: bool
 ) -> SessionSummary | None:
     """The session that `--resume` or `--continue` asks for; None if neither was given."""
     if name == PICK:

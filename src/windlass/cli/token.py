@@ -9,6 +9,7 @@ import click
 
 from windlass.cli.journal_option import journal_option
 from windlass.core.errors import ConfigError, NothingToDo
+from windlass.journals.names import show_journal_name
 from windlass.project.journals import open_journal
 from windlass.project.settings import InvalidSetting, parse_age
 from windlass.server.access import LOCAL_OWNER, ROLES
@@ -52,7 +53,10 @@ def create(caller: str, roles: tuple[str, ...], expires: str | None, note: str, 
         made = await store.create(caller, roles or DEFAULT_ROLES, expires_in_s=seconds, note=note)
         return made.secret
 
-    click.echo(_with_tokens(place, make))
+    secret = _with_tokens(place, make)
+    # On standard error, so that `TOKEN=$(windlass token create ann)` holds nothing but the token.
+    click.echo(f"The token is valid for the journal {show_journal_name(place)}.", err=True)
+    click.echo(secret)
 
 
 @token.command("list")

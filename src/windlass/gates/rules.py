@@ -85,7 +85,8 @@ class RuleDecision:
     @property
     def explanation(self) -> str:
         """Why, in words that can follow "because"."""
-        if self.piece.display_text:
+        # Without a main argument, as with numbers only, there is nothing to name.
+        if self.piece.value is not None and self.piece.display_text:
             what = f"`{self.piece.display_text}`"
         else:
             what = "it"

@@ -109,6 +109,22 @@ def is_run_imported(facts: Sequence[Fact]) -> bool:
     return False
 
 
+def explain_program_run(session: str, facts: Sequence[Fact]) -> str:
+    """Who resumes the last run of a session, if a program started it with an agent of its own.
+
+    Empty if the command line can build the agent. It cannot build a program's: it would resume
+    the run with other tools and another policy.
+    """
+    started = [fact for fact in facts if isinstance(fact, RunStarted)]
+    if not started or is_run_imported(facts) or last_launch(facts) is not None:
+        return ""
+    agent = f' (agent "{started[-1].agent}")' if started[-1].agent else ""
+    return (
+        f"this run belongs to a program{agent}: a service or worker goes on by itself, otherwise "
+        f'the program calls agent.resume("{session}")'
+    )
+
+
 async def load_recorded_agent(
     journal: Journal,
     session: str,

@@ -12,6 +12,7 @@ from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
 from windlass.core.suggestions import find_near_names
 from windlass.ports import SessionCatalog
+from windlass.project.journals import ManagedJournal
 
 SLUG_MAX = 24
 SHOWN_MAX = 5
@@ -57,7 +58,7 @@ def no_session_of(folder: Path, *, unfinished: bool = False) -> NothingToDo:
     return NothingToDo(f"there is no {kind} of {folder}. To list all sessions: windlass sessions")
 
 
-async def find_session(journal: SessionCatalog, name: str) -> SessionSummary:
+async def find_session(journal: ManagedJournal, name: str) -> SessionSummary:
     """The session with this name, or the only one whose name contains it.
 
     Raises ConfigError if several names contain it, and NothingToDo if none does.
@@ -79,5 +80,8 @@ async def find_session(journal: SessionCatalog, name: str) -> SessionSummary:
     elif known:
         hint = "To list the sessions: windlass sessions"
     else:
-        hint = "The journal is empty."
+        hint = (
+            f"The journal {journal.name} is empty; name another one with --journal or "
+            "WINDLASS_JOURNAL."
+        )
     raise NothingToDo(f"there is no session {name!r}. {hint}")

@@ -1,0 +1,144 @@
+"""`windlass approve`, `deny` and `resume` on runs that a program started with its own agent."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import windlass.cli.serve
+from cli_types import Cli
+from windlass import Agent, RunFailed, tool
+from windlass.core.events import CallAnswered, Fact, RunResumed
+from windlass.gates import ask
+from windlass.journals import SqliteJournal
+from windlass.testing import PowerCutJournal, ScriptedModel, call
+
+pytestmark = pytest.mark.realtime
+SESSION = "order-1042"
+
+
+@tool
+def refund(order: int, usd: float) -> str:
+    """Pay money back."""
+    return f"order {order}: {usd} USD are on their way"
+
+
+def make_agent(journal: SqliteJournal | PowerCutJournal) -> Agent[str]:
+    script = [call("refund", {"order": 1042, "usd": 42.5}), "Done."]
+    return Agent(ScriptedModel(script), name="clerk", tools=[refund], gate=ask(), journal=journal)
+
+
+def leave_waiting(path: Path) -> None:
+    """A run of a program waits for an answer, and the program has ended."""
+
+    async def run() -> None:
+        with SqliteJournal(path) as journal:
+            result = await make_agent(journal).run("Pay it back.", session=SESSION)
+        assert result.outcome == "suspended"
+        assert result.questions[0].question == "May refund be called? No rule decides it."
+
+    asyncio.run(run())
+
+
+def leave_killed(path: Path) -> None:
+    async def run() -> None:
+        with SqliteJournal(path) as journal, pytest.raises(RunFailed):
+            await make_agent(PowerCutJournal(journal, 2, "after")).run("Go.", session=SESSION)
+
+    asyncio.run(run())
+
+
+def read_facts(path: Path) -> list[Fact]:
+    async def read() -> list[Fact]:
+        with SqliteJournal(path) as journal:
+            return list(await journal.read(SESSION))
+
+    return asyncio.run(read())
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.contract("J9")
+@pytest.mark.parametrize("command", ["approve", "deny"])
+def test_the_answer_is_recorded_and_the_program_resumes(
+    cli: Cli, tmp_path: Path, command: str
+) -> None:
+    """J9: the command line's own agent never takes over a run of a program."""
+    path = tmp_path / "s.db"
+    leave_waiting(path)
+    # `--consent` changes nothing: it must not put the shell of the command line on this run.
+    done = cli(command, "order", "--consent", "--journal", str(path))
+    assert done.exit_code == 0, done.output
+    told = words(done.output)
+    assert "The answer is recorded; this run belongs to a program" in told
+    assert '(agent "clerk")' in told
+    assert f'agent.resume("{SESSION}")' in told
+    facts = read_facts(path)
+    assert [type(fact) for fact in facts if isinstance(fact, CallAnswered | RunResumed)] == [
+        CallAnswered
+    ]
+
+
+@pytest.mark.contract("J9")
+def test_a_run_of_a_program_is_not_resumed_from_a_shell(cli: Cli, tmp_path: Path) -> None:
+    """J9: not even with consent, since nobody who reads a list of differences expects a shell."""
+    path = tmp_path / "s.db"
+    leave_killed(path)
+    before = read_facts(path)
+    done = cli("resume", SESSION, "--consent", "--journal", str(path))
+    assert done.exit_code == 2
+    assert 'is not resumed from here: this run belongs to a program (agent "clerk")' in words(
+        done.output
+    )
+    assert "--consent" not in done.output
+    done = cli("resume", "--all", "--journal", str(path))
+    assert done.exit_code == 12
+    assert f"{SESSION} is left out: this run belongs to a program" in words(done.output)
+    done = cli("steer", SESSION, "in", "blue", "--journal", str(path))
+    assert f'agent.resume("{SESSION}")' in done.output
+    assert read_facts(path) == before
+
+
+def test_a_missing_session_names_the_journal(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "empty.db"
+    done = cli("approve", "t7", "--journal", str(path))
+    told = "".join(done.output.split())
+    assert done.exit_code == 12
+    assert str(path) in told
+    assert "--journalorWINDLASS_JOURNAL" in told
+
+
+def test_token_create_says_into_which_journal_it_wrote(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "service.db"
+    done = cli("token", "create", "ann", "--journal", str(path))
+    assert done.stdout.startswith("wl_")
+    assert len(done.stdout.split()) == 1
+    assert str(path) in done.stderr
+
+
+def test_serve_prints_the_token_command_with_its_journal(
+    cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "token_app.py").write_text(
+        "from windlass import Agent\nfrom windlass.testing import ScriptedModel\n"
+        "agents = [Agent(ScriptedModel([]), name='clerk')]\n"
+    )
+    monkeypatch.syspath_prepend(str(project))
+    monkeypatch.setattr(windlass.cli.serve, "set_up_logs", lambda _format: None)
+    monkeypatch.setattr(windlass.cli.serve, "relax_garbage_collector", lambda: None)
+    monkeypatch.setattr(windlass.cli.serve, "serve_until_stopped", be_ready_at_once)
+    path = str(project / "my service.db")
+    command = "For programs: windlass token create NAME"
+    for place, told in ((path, f"{command} --journal '{path}'\n"), ("", f"{command}\n")):
+        args = ("serve", "token_app:agents", "--journal", place)
+        assert "Token, shown only now: wl_" in cli(*args).stdout
+        assert told in cli(*args).stdout
+
+
+async def be_ready_at_once(
+    _service: object, _options: object, *, on_ready: Callable[[str], None]
+) -> None:
+    on_ready("http://127.0.0.1:8420")
