@@ -80,6 +80,12 @@ def test_what_is_not_there_is_said_plainly(target: str) -> None:
         import_agents(target)
 
 
+@pytest.mark.parametrize("target", ["./bad.py:dic", "bad.py:dic", "../lib/bad:dic", ".bad:dic"])
+def test_a_file_instead_of_a_module_is_told_with_the_right_form(target: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not the name of a module.*app:agents"):
+        import_agents(target)
+
+
 def test_a_mistyped_name_is_told_apart_from_one_that_is_not_an_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

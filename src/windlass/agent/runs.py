@@ -338,7 +338,7 @@ class LiveRuns:
     def check_free(self, session: str) -> None:
         """Raise SessionBusy if this agent drives a session."""
         if self.find_live(session) is not None:
-            raise SessionBusy(f"this agent already drives session {session}: cancel it first")
+            raise SessionBusy(f"session {session} is busy: this agent drives a run in it")
 
     def _make_recorder(self, state: State) -> Recorder:
         """Make a recorder for facts that belong to no live run."""

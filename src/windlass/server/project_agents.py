@@ -75,6 +75,11 @@ def import_agents(target: str) -> Mapping[str, Agent[Any]] | list[Agent[Any]] | 
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
         raise ConfigError(f"{target!r}: name the agents as MODULE:NAME, such as app:agents")
+    if module_name.endswith(".py") or not all(map(str.isidentifier, module_name.split("."))):
+        raise ConfigError(
+            f"{target!r}: {module_name} is not the name of a module. Name it as Python imports it "
+            "from this folder: app:agents for agents in app.py, lib.app:agents in lib/app.py"
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

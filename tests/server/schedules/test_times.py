@@ -1,6 +1,7 @@
 """When a schedule fires: in every time zone, also where clocks are changed."""
 
 from datetime import UTC, datetime, timedelta
+from typing import cast
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -117,6 +118,10 @@ def test_once_is_once() -> None:
         (IntervalTimes(10**12, 0), "interval"),
         (OnceTime(10**15), "out of range"),
         (OnceTime(-1), "out of range"),
+        (OnceTime(cast("int", 500.5)), "whole seconds"),
+        (OnceTime(cast("int", 500.0)), "whole seconds"),
+        (IntervalTimes(cast("int", 1.5), 0), "whole seconds"),
+        (IntervalTimes(5, cast("int", 0.5)), "whole seconds"),
     ],
 )
 def test_what_cannot_be_used_is_told(times: FireTimes, words: str) -> None:
