@@ -377,6 +377,8 @@ async def test_a_busy_thread_refuses_steers_or_replaces() -> None:
             ui.say("Second")
             refused = await ui.refuse()
             assert (refused.status, refused.data["error"]["code"]) == (409, "session_busy")
+            # The hint beside it says to wait, or to replace the run.
+            assert "cancel" not in refused.data["error"]["message"]
             bad = await ui.refuse(forwardedProps={"windlass": {"onBusy": "queue"}})
             assert (bad.status, bad.data["error"]["code"]) == (422, "invalid_request")
             async with ui.open(forwardedProps={"windlass": {"onBusy": "replace"}}) as events:

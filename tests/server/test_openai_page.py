@@ -28,7 +28,7 @@ def client_environ(folder: Path, address: str, token: str) -> dict[str, str]:
 
 async def test_the_python_example_works_as_printed(tmp_path: Path) -> None:
     program = tmp_path / "ask.py"
-    program.write_text(read_block(PAGE, "from openai import OpenAI"), "utf-8")
+    program.write_text(read_block(PAGE, "from openai import OpenAI\n\nclient"), "utf-8")
     async with serve_page(tmp_path, PAGE) as (address, token):
         environ = client_environ(tmp_path, address, token)
         printed = await run_printed(environ, sys.executable, str(program))
@@ -40,6 +40,15 @@ async def test_the_python_example_works_as_printed(tmp_path: Path) -> None:
         "Four tonnes, for two of them.",
     ]
     assert re.fullmatch(r"It would be half as heavy. [1-9]\d* tokens", lines[4])
+
+
+async def test_the_streaming_example_works_as_printed(tmp_path: Path) -> None:
+    program = tmp_path / "stream.py"
+    program.write_text(read_block(PAGE, "from openai import OpenAI\n\nstream"), "utf-8")
+    async with serve_page(tmp_path, PAGE) as (address, token):
+        environ = client_environ(tmp_path, address, token)
+        printed = await run_printed(environ, sys.executable, str(program))
+    assert printed == "I look it up.\n\nThe jib weighs two tonnes."
 
 
 async def test_the_example_of_the_ai_sdk_works_as_printed(tmp_path: Path) -> None:
