@@ -4,20 +4,17 @@ The law: a project's settings count only if a person has trusted them. The first
 default one; it is recorded without a name, as in the terminal, so that both show the same sessions.
 """
 
-import importlib
-import sys
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 from windlass.agent.agent import Agent
 from windlass.core.errors import ConfigError
-from windlass.core.suggestions import suggest_names
 from windlass.ports import Journal
 from windlass.project.agents import ProjectAgent, load_agent
 from windlass.project.launches import launch_context
+from windlass.project.program_objects import import_object
 from windlass.project.trust import ProjectFolder
 from windlass.server.service import Service
 
@@ -72,29 +69,8 @@ def import_agents(target: str) -> Mapping[str, Agent[Any]] | list[Agent[Any]] | 
 
     Raises ConfigError if there is no such thing.
     """
-    module_name, _, attribute = target.partition(":")
-    if not module_name or not attribute:
-        raise ConfigError(f"{target!r}: name the agents as MODULE:NAME, such as app:agents")
-    if module_name.endswith(".py") or not all(map(str.isidentifier, module_name.split("."))):
-        raise ConfigError(
-            f"{target!r}: {module_name} is not the name of a module. Name it as Python imports it "
-            "from this folder: app:agents for agents in app.py, lib.app:agents in lib/app.py"
-        )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and module_name.startswith(error.name):
-            raise ConfigError(f"{target!r}: there is no module {error.name} here") from None
-        raise
-    if not hasattr(module, attribute):
-        fitting = (Agent, Service, list, dict)
-        names = [name for name, value in vars(module).items() if isinstance(value, fitting)]
-        hint = suggest_names(attribute, [name for name in names if not name.startswith("_")])
-        raise ConfigError(f"{target!r}: the module {module_name} has no {attribute!r}.{hint}")
-    found: Any = getattr(module, attribute)
+    suggested = (Agent, Service, list, dict)
+    found = import_object(target, example="app:agents", suggested=suggested)
     if callable(found) and not isinstance(found, Agent):
         found = found()
     return _check_agents(target, found)

@@ -1,12 +1,11 @@
 """The agent that `windlass eval` tries: that of a project's settings, or a program's own."""
 
-import importlib
 import inspect
-import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FunctionType
 from typing import Any, cast
 
 from windlass.agent.agent import Agent
@@ -14,6 +13,7 @@ from windlass.core.errors import ConfigError
 from windlass.evaluation.trials import AgentMaker, Trial, use_agent
 from windlass.journals.memory import MemoryJournal
 from windlass.project.agents import ProjectAgent
+from windlass.project.program_objects import import_object
 
 
 def make_project_maker(project_agent: ProjectAgent) -> AgentMaker:
@@ -42,19 +42,9 @@ def load_maker(target: str) -> AgentMaker:
     A function without parameters is called once; one with a parameter is given each `Trial`.
     Raises ConfigError if there is no such thing.
     """
-    module_name, _, attribute = target.partition(":")
-    if not module_name or not attribute:
-        raise ConfigError(f"{target!r}: name the agent as MODULE:NAME, such as app:make_agent")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and module_name.startswith(error.name):
-            raise ConfigError(f"{target!r}: there is no module {error.name} here") from None
-        raise
-    found: Any = getattr(module, attribute, None)
+    # Plain functions too: a function makes the agent more often than not.
+    suggested = (Agent, FunctionType)
+    found = import_object(target, example="app:make_agent", suggested=suggested)
     if isinstance(found, Agent):
         return use_agent(cast("Agent[Any]", found))
     if not callable(found):
