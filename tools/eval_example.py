@@ -23,8 +23,9 @@ from windlass.evaluation import (
     render_report,
     save_report,
 )
+from windlass.evaluation.comparison import describe_comparison
 from windlass.evaluation.plots import plot_rates
-from windlass.evaluation.wording import describe_comparison, format_interval, format_rate
+from windlass.evaluation.wording import format_interval, format_rate
 from windlass.journals import SqliteJournal
 from windlass.models import ModelOptions, resolve_model
 

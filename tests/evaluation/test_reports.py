@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from typing_extensions import override
 
 from evaluated import lucky_reply, model_of
@@ -15,6 +16,7 @@ from windlass.core.errors import ConfigError
 from windlass.evaluation import (
     Case,
     CaseReport,
+    Comparison,
     Report,
     Score,
     TrialReport,
@@ -25,12 +27,13 @@ from windlass.evaluation import (
     render_report,
     save_report,
 )
+from windlass.evaluation.comparison import describe_comparison, format_measure
 from windlass.evaluation.stored_reports import (
     StoredEvaluation,
     read_evaluation,
     store_evaluation,
 )
-from windlass.evaluation.wording import describe_comparison, format_measure, format_usd
+from windlass.evaluation.wording import format_usd
 from windlass.journals import MemoryJournal
 
 pytestmark = pytest.mark.contract("Q2")
@@ -85,10 +88,13 @@ def test_an_unknown_price_is_not_zero() -> None:
     assert report.usd is None
     assert report.spread_of("usd") is None
     assert format_usd(report.usd) == "an unknown amount"
+    reason = format_usd(report.usd, ["scripted:model"])
+    assert reason == "an unknown amount (no price is known for scripted:model)"
 
 
 def test_a_report_is_kept_whole(tmp_path: Path) -> None:
-    save_report(MIXED, tmp_path / "deep" / "r.json")
+    save_report(MIXED, str(tmp_path / "deep" / "r.json"))
+    assert load_report(str(tmp_path / "deep" / "r.json")) == MIXED
     assert load_report(tmp_path / "deep" / "r.json") == MIXED
     (tmp_path / "x.json").write_text('{"name": 1}')
     with pytest.raises(ConfigError, match="not a report"):
@@ -112,6 +118,8 @@ def test_reports_are_compared_pairwise() -> None:
     assert seconds.is_clear
     assert (seconds.interval.low, seconds.interval.high) == (1.5, 1.5)
     assert "Surely worse: a" in describe_comparison(found)
+    assert str(found).startswith(describe_comparison(found))
+    assert "  a: 5/5 became 0/5 (p 0.012)" in str(found).splitlines()
     assert "1.5 became 3" in format_measure(seconds)
     assert compare_reports(after, MIXED).verdict == "better"
     assert compare_reports(MIXED, MIXED).verdict == "same"
@@ -131,6 +139,60 @@ def test_cases_that_differ_are_left_out_and_named() -> None:
         compare_reports(MIXED, make_report("none", {"z": (1, 1)}))
     with pytest.raises(ConfigError, match="alpha=2"):
         compare_reports(MIXED, MIXED, alpha=2)
+
+
+@pytest.mark.contract("Q4")
+def test_reports_that_were_scored_differently_are_not_compared() -> None:
+    """Q4: a stricter or a missing scorer is not a change of the agent."""
+    base = make_report("base", {"a": (5, 5)})
+    trials = tuple(
+        replace(trial, scores=(Score(scorer="used('refund')", passed=True),))
+        for trial in base.trials
+    )
+    other = replace(base, name="other", cases=(replace(base.cases[0], trials=trials),))
+    with pytest.raises(ConfigError) as raised:
+        compare_reports(base, other)
+    message = str(raised.value)
+    assert "only in base: check; only in other: used('refund')" in message
+    assert "windlass eval report base --cases" in message
+    unscored = tuple(replace(trial, scores=()) for trial in base.trials)
+    bare = replace(base, name="bare", cases=(replace(base.cases[0], trials=unscored),))
+    with pytest.raises(ConfigError, match=r"\(only in base: check\)"):
+        compare_reports(base, bare)
+
+
+@pytest.mark.contract("Q4")
+@pytest.mark.parametrize(("cases", "needed"), [(1, 4), (5, 5), (6, 5), (7, 6), (23, 6), (24, 7)])
+def test_a_case_that_fell_is_named_where_the_repeats_cannot_show_it(
+    cases: int, needed: int
+) -> None:
+    """Q4: from the repeats that are named on, it is worse, whatever the other cases do."""
+
+    def compare(repeat: int) -> Comparison:
+        # The others pass more often than before: the sum of all cases does not show the fall.
+        others = [f"other-{number}" for number in range(cases - 1)]
+        before = {"fallen": (repeat, repeat)} | dict.fromkeys(others, (0, repeat))
+        after = {"fallen": (0, repeat)} | dict.fromkeys(others, (1, repeat))
+        return compare_reports(make_report("before", before), make_report("after", after))
+
+    enough = compare(needed)
+    assert (enough.verdict, enough.surely_worse) == ("worse", ["fallen"])
+    assert enough.fallen_unproven == []
+    few = compare(needed - 1)
+    assert [case.id for case in few.fallen_unproven] == ["fallen"]
+    assert f"With --repeat {needed} in both reports" in str(few)
+    assert "--fail-under" in str(few)
+    assert f"With --repeat {needed}" in render_report(make_report("r", {"a": (1, 1)}), few)
+
+
+@pytest.mark.contract("Q4")
+def test_with_constant_other_cases_four_repeats_show_a_broken_case() -> None:
+    """Q4: as the documentation says: 3 are too few, and 4 are enough, for any number of cases."""
+    for repeat, verdict in ((3, "same"), (4, "worse")):
+        before = {f"c{number}": (repeat, repeat) for number in range(30)}
+        after = {**before, "c0": (0, repeat)}
+        found = compare_reports(make_report("before", before), make_report("after", after))
+        assert found.verdict == verdict, repeat
 
 
 class Tags(HTMLParser):

@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+from typing_extensions import override
 
 from windlass.core.errors import ConfigError
+from windlass.core.phrases import format_count
+from windlass.core.text_clip import printable_chars
 from windlass.evaluation.reports import CaseReport, Report
 from windlass.evaluation.statistics import (
     Interval,
@@ -17,11 +20,20 @@ from windlass.evaluation.statistics import (
     adjust_holm,
     bootstrap_difference,
     compare_passes,
+    count_repeats_needed,
 )
+from windlass.evaluation.wording import format_rate
 
 ALPHA = 0.05
 """How often two reports of the same agent may be called worse by chance."""
 Verdict = Literal["worse", "better", "same"]
+CHANGES_SHOWN = 20
+_VERDICTS = {
+    "worse": "Worse beyond chance",
+    "better": "Better beyond chance",
+    "same": "No difference beyond chance",
+}
+_UNITS = {"usd": "$", "seconds": " s", "steps": " steps"}
 MEASURES: tuple[Literal["usd", "steps", "seconds"], ...] = ("usd", "steps", "seconds")
 
 
@@ -96,19 +108,42 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """The cases that became worse beyond chance."""
         return [case.id for case in self.cases if case.worse_chance <= self.alpha / 2]
 
+    @property
+    def fallen_unproven(self) -> list[CaseChange]:
+        """The cases that no longer pass at all, where too few trials were made to call it worse."""
+        if self.verdict == "worse":
+            return []
+        return [
+            case
+            for case in self.cases
+            if case.before.passed and not case.after.passed
+            if min(case.before.trials, case.after.trials) < self.repeats_needed
+        ]
+
+    @property
+    def repeats_needed(self) -> int:
+        """From how many trials on a case that falls from all to none is surely called worse."""
+        return count_repeats_needed(len(self.cases), self.alpha / 2)
+
+    @override
+    def __str__(self) -> str:
+        """Return what the command line prints about a comparison."""
+        return "\n".join(_describe_lines(self))
+
 
 def compare_reports(before: Report, after: Report, *, alpha: float = ALPHA) -> Comparison:
     """Compare two reports case by case.
 
     It is `worse` if all cases together passed less often than chance allows, or one case alone did:
     each of the two may be a false alarm in half of `alpha`. Raises ConfigError if no case is in
-    both reports.
+    both reports, or if a case was not scored by the same scorers in both.
     """
     if not 0 < alpha < 1:
         raise ConfigError(f"alpha={alpha}: it must be between 0 and 1")
     pairs, left_out = _match_cases(before, after)
     if not pairs:
         raise ConfigError(f"the reports {before.name} and {after.name} have no case in common")
+    _check_same_scorers(before.name, after.name, pairs)
     counts = [(first.passes, second.passes) for first, second in pairs]
     together = compare_passes(counts)
     cases = _compare_cases(pairs)
@@ -152,6 +187,36 @@ def _match_cases(
             left_out.append(first.id)
     left_out += [case.id for case in after.cases if before.find_case(case.id) is None]
     return pairs, left_out
+
+
+def _check_same_scorers(
+    before: str, after: str, pairs: Sequence[tuple[CaseReport, CaseReport]]
+) -> None:
+    """Raise ConfigError if a case passes for other reasons in one report than in the other."""
+    only_before = {name for first, second in pairs for name in _scored_by(first, second)}
+    only_after = {name for first, second in pairs for name in _scored_by(second, first)}
+    if not only_before and not only_after:
+        return
+    found = [
+        f"only in {report}: {', '.join(sorted(names))}"
+        for report, names in ((before, only_before), (after, only_after))
+        if names
+    ]
+    raise ConfigError(
+        f"the reports {before} and {after} were scored differently ({'; '.join(found)}), so their "
+        "rates cannot be compared. Score the recorded trials of one again as the other was: "
+        f"windlass eval report {before} --cases CASES --check ... --json {before}.json "
+        "(in Python: rescore)"
+    )
+
+
+def _scored_by(case: CaseReport, other: CaseReport) -> set[str]:
+    """Return the scorers of a case that its other report does not have."""
+    return _scorer_names(case) - _scorer_names(other)
+
+
+def _scorer_names(case: CaseReport) -> set[str]:
+    return {score.scorer for trial in case.counted for score in trial.scores}
 
 
 def _compare_cases(pairs: Sequence[tuple[CaseReport, CaseReport]]) -> list[CaseChange]:
@@ -205,3 +270,56 @@ def _mean(values: Sequence[float]) -> float:
 def _mean_rate(counts: Sequence[PassCount]) -> float:
     """Return the pass rate with each case counting alike, however often it was tried."""
     return _mean([count.rate for count in counts])
+
+
+# ── in words ─────────────────────────────────────────────────────────────────
+
+
+def format_measure(measure: MeasureChange) -> str:
+    """Return how a number changed, with the interval of the difference."""
+    unit = _UNITS.get(measure.name, "")
+    doubt = "" if measure.is_clear else ", which may be chance"
+    return (
+        f"{measure.name}: {measure.before:.4g} became {measure.after:.4g} "
+        f"(difference {measure.interval.low:+.3g} to {measure.interval.high:+.3g}{unit}{doubt})"
+    )
+
+
+def describe_comparison(comparison: Comparison) -> str:
+    """Return what changed from one report to another, in a sentence."""
+    sentence = (
+        f"{_VERDICTS[comparison.verdict]}: {format_rate(comparison.rate_before)} became "
+        f"{format_rate(comparison.rate_after)} (difference {comparison.interval.low * 100:+.0f} to "
+        f"{comparison.interval.high * 100:+.0f} points, p {comparison.two_sided_chance:.3f})."
+    )
+    if comparison.surely_worse:
+        sentence += f" Surely worse: {', '.join(comparison.surely_worse)}."
+    return sentence
+
+
+def _describe_lines(comparison: Comparison) -> list[str]:
+    """Return the sentence, and a line for each case and measure that changed."""
+    lines = [describe_comparison(comparison)]
+    for case in comparison.changed[:CHANGES_SHOWN]:
+        before = f"{case.before.passed}/{case.before.trials}"
+        after = f"{case.after.passed}/{case.after.trials}"
+        chance = min(case.worse_chance, case.better_chance)
+        lines.append(f"  {printable_chars(case.id)}: {before} became {after} (p {chance:.3f})")
+    lines += [f"  {format_measure(found)}" for found in comparison.measures if found.is_clear]
+    if comparison.left_out:
+        lines.append(f"  not compared: {', '.join(map(printable_chars, comparison.left_out))}")
+    if comparison.fallen_unproven:
+        lines.append(f"  {describe_unproven(comparison)}")
+    return lines
+
+
+def describe_unproven(comparison: Comparison) -> str:
+    """Return what to do about cases that no longer pass, and were tried too seldom to be sure."""
+    fallen = comparison.fallen_unproven
+    names = ", ".join(printable_chars(case.id) for case in fallen)
+    trials = format_count(min(case.after.trials for case in fallen), "trial")
+    return (
+        f"{names}: no trial passes any more, but {trials} of a case cannot tell that from chance. "
+        f"With --repeat {comparison.repeats_needed} in both reports, a case that falls from all to "
+        "none is called worse; --fail-under needs no repeats."
+    )

@@ -10,17 +10,16 @@ from html import escape
 from typing import Literal
 from urllib.parse import quote
 
-from windlass.evaluation.comparison import Comparison
+from windlass.evaluation.comparison import (
+    Comparison,
+    describe_comparison,
+    describe_unproven,
+    format_measure,
+)
 from windlass.evaluation.plots import plot_differences, plot_rates, plot_values
 from windlass.evaluation.reports import CaseReport, Report, TrialReport
 from windlass.evaluation.statistics import Spread, wilson_interval
-from windlass.evaluation.wording import (
-    describe_comparison,
-    format_interval,
-    format_measure,
-    format_rate,
-    format_usd,
-)
+from windlass.evaluation.wording import format_interval, format_rate, format_usd
 
 CASES_PLOTTED_MAX = 200
 MEASURED: tuple[tuple[Literal["usd", "steps", "seconds", "tokens"], str], ...] = (
@@ -109,11 +108,12 @@ def _render_head(report: Report) -> str:
             f'<p class="failed">{missing} trials say nothing about the agent, and are left out of '
             "all rates: see their state below.</p>"
         )
+    lines += [f'<p class="failed">{escape(warning)}</p>' for warning in report.warnings]
     return "\n".join([*lines, _render_costs(report)])
 
 
 def _render_costs(report: Report) -> str:
-    words = f"<p>The agent cost {format_usd(report.usd)}"
+    words = f"<p>The agent cost {escape(format_usd(report.usd, report.unpriced))}"
     if report.judges:
         words += f"; the judges {format_usd(report.judge_usd)}, {report.judge_tokens:,} tokens"
     if report.budget_usd is not None:
@@ -153,10 +153,13 @@ def _render_comparison(comparison: Comparison) -> str:
     left_out = ""
     if comparison.left_out:
         left_out = f'<p class="dim">Not compared: {escape(", ".join(comparison.left_out))}</p>'
+    unproven = ""
+    if comparison.fallen_unproven:
+        unproven = f'<p class="failed">{escape(describe_unproven(comparison))}</p>'
     return (
         f'<h2>Compared with {escape(comparison.before)}</h2><p class="{comparison.verdict}">'
         f"{escape(describe_comparison(comparison))}</p>{plot_differences(rows, 'Difference')}"
-        f"{measures}{table}{left_out}"
+        f"{unproven}{measures}{table}{left_out}"
     )
 
 

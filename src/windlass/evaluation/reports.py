@@ -1,5 +1,6 @@
 """Reports: what an evaluation found, as data that can be kept, compared and shown."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -100,6 +101,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     budget_tokens: int | None = None
     created: float = 0.0
     """Seconds since the epoch."""
+    warnings: tuple[str, ...] = ()
+    """What a reader should know before trusting the rates, in words."""
+    unpriced: tuple[str, ...] = ()
+    """The models that were used and have no known price."""
     version: int = REPORT_VERSION
 
     @property
@@ -257,18 +262,19 @@ def decode_report(data: bytes, place: str) -> Report:
     return report
 
 
-def save_report(report: Report, path: Path) -> None:
+def save_report(report: Report, path: str | os.PathLike[str]) -> None:
     """Write a report as JSON, whole or not at all."""
+    path = Path(path)
     partial = path.with_name(f".{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial.write_bytes(encode_report(report))
     partial.replace(path)
 
 
-def load_report(path: Path) -> Report:
+def load_report(path: str | os.PathLike[str]) -> Report:
     """Read a report from a file. Raises ConfigError if it is not one."""
     try:
-        data = path.read_bytes()
+        data = Path(path).read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: the report cannot be read: {error.strerror}") from None
     return decode_report(data, str(path))

@@ -165,6 +165,18 @@ def adjust_holm(chances: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def count_repeats_needed(cases: int, chance: float) -> int:
+    """Return from how many trials a side on a case that falls from all to none is found for sure.
+
+    That is Fisher's test of one case, at most `chance` after the adjustment for so many cases,
+    whatever the other cases do.
+    """
+    repeats = 1
+    while cases / math.comb(2 * repeats, repeats) > chance:
+        repeats += 1
+    return repeats
+
+
 def bootstrap_difference(
     pairs: Sequence[tuple[Sequence[float], Sequence[float]]],
     confidence: float = CONFIDENCE,

@@ -13,17 +13,10 @@ from windlass.core.text_clip import clip_line, printable_chars
 from windlass.evaluation.comparison import Comparison
 from windlass.evaluation.reports import CaseReport, Report
 from windlass.evaluation.statistics import describe_spread, wilson_interval
-from windlass.evaluation.wording import (
-    describe_comparison,
-    format_interval,
-    format_measure,
-    format_rate,
-    format_usd,
-)
+from windlass.evaluation.wording import format_interval, format_rate, format_usd
 
 COLUMNS = ("CASE", "PASSED", "RATE", "95 %", "STEPS", "SECONDS", "NOTE")
 NOTE_CHARS = 60
-CHANGES_SHOWN = 20
 
 
 def show_report(report: Report) -> None:
@@ -82,6 +75,8 @@ def _print_table(rows: Sequence[tuple[str, ...]], cases: Sequence[CaseReport]) -
 def show_totals(report: Report) -> None:
     """Print the rate of all trials, and what they took."""
     passes = report.passes
+    for warning in report.warnings:
+        click.echo(f"Warning: {printable_chars(warning)}", err=True)
     if not passes.trials:
         click.echo("No trial has ended.")
         return
@@ -94,7 +89,7 @@ def show_totals(report: Report) -> None:
     all_pass = report.pass_hat(k)
     if k > 1 and any_passes is not None and all_pass is not None:
         click.echo(f"pass@{k} {format_rate(any_passes)}, pass^{k} {format_rate(all_pass)}")
-    costs = f"It cost {format_usd(report.usd)}"
+    costs = f"It cost {format_usd(report.usd, report.unpriced)}"
     if report.judges:
         costs += f", and the judges {format_usd(report.judge_usd)}"
     click.echo(costs)
@@ -106,15 +101,4 @@ def show_totals(report: Report) -> None:
 
 def show_comparison(comparison: Comparison) -> None:
     """Print what changed from one report to another."""
-    click.echo(describe_comparison(comparison))
-    for case in comparison.changed[:CHANGES_SHOWN]:
-        before = f"{case.before.passed}/{case.before.trials}"
-        after = f"{case.after.passed}/{case.after.trials}"
-        chance = min(case.worse_chance, case.better_chance)
-        click.echo(f"  {printable_chars(case.id)}: {before} became {after} (p {chance:.3f})")
-    for measure in comparison.measures:
-        if measure.is_clear:
-            click.echo(f"  {format_measure(measure)}")
-    if comparison.left_out:
-        names = ", ".join(map(printable_chars, comparison.left_out))
-        click.echo(f"  not compared: {names}")
+    click.echo(str(comparison))
