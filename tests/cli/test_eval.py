@@ -1,6 +1,7 @@
 """`windlass eval`: exit codes for CI, a table, one HTML file, and what is in the journal."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,32 @@ def test_the_gate_fails_a_change_that_made_it_worse(cli: Cli, shop: Path) -> Non
     assert cli("eval", "compare", "after", "before", "--journal", "j.db").exit_code == 0
 
 
+def test_what_was_not_run_or_not_compared_is_said(cli: Cli, shop: Path) -> None:
+    """Q4: recorded trials are marked, and reports with other scorers are not compared."""
+    cases = [json.loads(line) | {"expected": "refunded"} for line in CASES.splitlines()]
+    (shop / "cases.jsonl").write_text("\n".join(map(json.dumps, cases)))
+    code, shown = run(cli, "--name", "main", "--json", "main.json")
+    assert code == 0, shown
+    assert "Warning: There is no scorer" in shown
+    assert 'Warning: 3 cases have "expected", and no scorer looks at it: add --check' in shown
+    assert "recorded" not in shown
+    code, shown = run(cli, "--name", "main", "--check", "output_contains", "--check", "ended_as")
+    assert code == 0, shown
+    assert re.search(r"eval/main/o1/1  3 steps, [0-9.]+ s, recorded", shown)
+    assert "3 of 3 trials were already on record (last at 2" in shown
+    assert "nothing was run. For new trials choose another --name." in " ".join(shown.split())
+    assert "Warning" not in shown
+    code, shown = run(
+        cli, "--name", "b", "--check", "ended_as", "--baseline", "main.json", "--json", "b.json"
+    )
+    assert code == 2, shown
+    shown = " ".join(shown.split())
+    assert "scored differently (only in b: ended_as('completed'))" in shown
+    assert (shop / "b.json").exists()
+    assert run(cli, "--name", "unpaid", "--baseline", "missing.json")[0] != 0
+    assert "unpaid" not in cli("eval", "list", "--journal", "j.db").output
+
+
 def test_a_rate_can_be_demanded(cli: Cli, shop: Path) -> None:
     (shop / "refused.txt").write_text("1 2")
     code, shown = run(cli, "--check", "used:refund", "--fail-under", "0.5")
@@ -177,6 +204,7 @@ def test_a_function_makes_the_agent_of_each_trial(cli: Cli, shop: Path) -> None:
         (("eval", "run", "missing.jsonl"), "cannot be read"),
         (("eval", "run", "cases.jsonl", "nothing"), "MODULE:NAME"),
         (("eval", "run", "cases.jsonl", "no_such_module:x"), "no module no_such_module"),
+        (("eval", "run", "cases.jsonl", "shop_program:mak"), "has no 'mak'. Did you mean make"),
         (("eval", "run", "cases.jsonl", "shop_program:number"), "neither an Agent"),
         (("eval", "run", "cases.jsonl", "shop_program:agent", "--check", "x:y"), "no scorer 'x'"),
         (("eval", "run", "cases.jsonl", "shop_program:agent", "--budget", "much"), "--budget much"),

@@ -12,7 +12,9 @@ from windlass import Agent, Allow, Budget, Deny, RunStarted, replay
 from windlass.core.errors import ConfigError
 from windlass.evaluation import (
     Case,
+    EvaluationProgress,
     Report,
+    Scorer,
     Trial,
     asked_before,
     ended_as,
@@ -20,7 +22,9 @@ from windlass.evaluation import (
     file_contains,
     never,
     output_contains,
+    output_equals,
     rescore,
+    steps_at_most,
     used,
 )
 from windlass.evaluation.stored_reports import list_evaluations, read_evaluation
@@ -72,6 +76,57 @@ async def test_the_same_name_runs_nothing_again() -> None:
     assert scored.passes.passed == 3
 
 
+async def test_recorded_trials_are_told_apart_from_those_that_were_run() -> None:
+    """Q1: who watches knows that nothing was run, or how much of it."""
+    journal = MemoryJournal()
+    agent = shop_agent(Shop(), journal, name="clerk")
+    watched: list[EvaluationProgress] = []
+    first = await evaluate(agent, ORDERS, name="refunds", on_progress=watched.append)
+    assert (watched[-1].recorded, watched[-1].last_was_recorded) == (0, False)
+    assert first.agent == "clerk"
+    await evaluate(agent, ORDERS, name="refunds", repeat=2, on_progress=watched.append)
+    assert watched[-1].recorded == 3
+    ended = (await journal.read("eval/refunds/order-1/1"))[-1].at
+    assert watched[-1].recorded_at >= ended > 0
+    await evaluate(agent, ORDERS, name="refunds", repeat=2, on_progress=watched.append)
+    assert (watched[-1].recorded, watched[-1].total) == (6, 6)
+    assert watched[-1].last_was_recorded
+
+
+@pytest.mark.parametrize(
+    ("scorers", "warnings"),
+    [
+        ([], ["There is no scorer: a trial passes", '2 cases have "expected", and no scorer']),
+        ([ended_as(), steps_at_most(9)], ['2 cases have "expected", and no scorer']),
+        ([output_contains("refunded")], ['2 cases have "expected", and no scorer']),
+        ([output_contains()], []),
+        ([output_equals()], []),
+        ([lambda trial: trial.case.expected in trial.text], []),
+    ],
+)
+async def test_what_is_expected_and_never_compared_is_warned_about(
+    scorers: list[Scorer], warnings: list[str]
+) -> None:
+    """A scorer of one's own may look at `expected`, and is believed to."""
+    agent = shop_agent(Shop(), MemoryJournal())
+    cases = [Case(id=f"o{n}", prompt=f"Refund order {n}.", expected="refunded") for n in (1, 2)]
+    report = await evaluate(agent, cases, name="refunds", scorers=scorers)
+    assert len(report.warnings) == len(warnings)
+    for found, begins in zip(report.warnings, warnings, strict=True):
+        assert found.startswith(begins)
+
+
+async def test_a_case_that_is_warned_about_may_stand_beside_scored_ones() -> None:
+    agent = shop_agent(Shop(), MemoryJournal())
+    checked = Case(
+        id="a", prompt="Refund order 1.", expected="x", checks=({"output_equals": None},)
+    )
+    report = await evaluate(agent, [checked, ORDERS[1]], name="refunds")
+    assert report.warnings == (
+        "1 case has no scorer: a trial passes if its run completes, whatever it answers.",
+    )
+
+
 @pytest.mark.parametrize("cut_at", [3, 8, 11, 19, 26])
 async def test_a_crash_in_the_middle_costs_no_effect_and_no_trial(cut_at: int) -> None:
     """Q1: the process dies at an append; the next call goes on, and no refund is made twice."""
@@ -96,6 +151,9 @@ async def test_another_agent_needs_another_name() -> None:
     other = shop_agent(Shop(), journal, instructions="Be quick.")
     with pytest.raises(ConfigError, match=r"another agent.*instructions"):
         await evaluate(other, ORDERS, name="refunds")
+    named = shop_agent(Shop(), journal, name="clerk")
+    with pytest.raises(ConfigError, match=r"another agent \(agent \(unnamed\) became clerk\)"):
+        await evaluate(named, ORDERS, name="refunds")
     changed = [Case(id="order-1", prompt="Refund order 9.")]
     with pytest.raises(ConfigError, match="another prompt"):
         await evaluate(shop_agent(Shop(), journal), changed, name="refunds")

@@ -33,7 +33,7 @@ from windlass.evaluation.reports import (
     report_case,
     report_trial,
 )
-from windlass.evaluation.scorers import Score, Scorer, name_scorer, score_trial
+from windlass.evaluation.scorers import Score, Scorer, describe_unscored, name_scorer, score_trial
 from windlass.evaluation.stored_reports import StoredEvaluation, store_evaluation
 from windlass.evaluation.trials import AgentMaker, AnswerQuestion, Trial, TrialRunner, use_agent
 from windlass.ports import Journal, SharedBudgets
@@ -83,6 +83,12 @@ class EvaluationProgress:
     """The sessions of the trials that run now."""
     last: TrialReport | None = None
     """The trial that ended last."""
+    last_was_recorded: bool = False
+    """Whether that trial had ended before this call, so that it was only scored."""
+    recorded: int = 0
+    """Trials that had ended before this call."""
+    recorded_at: float = 0.0
+    """When the latest of them ended, in seconds since the epoch."""
 
 
 async def evaluate(
@@ -148,6 +154,9 @@ class _Evaluation:
         self._scorers = list(scorers)
         # Built first: a check that is wrong is found before anything is paid for.
         self._checks = {case.id: build_scorers(case) for case in cases}
+        self._warnings = describe_unscored(
+            [(case, self._scorers + self._checks[case.id]) for case in cases]
+        )
         self._journal = _choose_journal(agent, options.get("journal"))
         self._budget = _make_budget(name, options.get("budget"))
         self._runner = self._make_runner(agent, options)
@@ -155,6 +164,7 @@ class _Evaluation:
         self._reports: dict[tuple[str, int], TrialReport] = {}
         self._setup: Setup | None = None
         self._agent_name = ""
+        self._unpriced = set[str]()
         self._is_dry = False
         self._stored_at = 0.0
         self.progress = EvaluationProgress(total=len(cases) * self._repeat)
@@ -206,7 +216,8 @@ class _Evaluation:
             found = await self._find_recorded(trial)
             facts = await self._journal.read(found.session)
             if facts:
-                await self._score(found, self._runner.read_record(found, facts))
+                record = self._runner.read_record(found, facts)
+                await self._score(found, record, record.ended_at)
             else:
                 self._note(trial, TrialReport(session=trial.session, status="not_run"))
         return await self._finish()
@@ -226,14 +237,18 @@ class _Evaluation:
         self.progress.running.append(trial.session)
         self._tell()
         try:
+            ended_at = await self._runner.find_end(trial)
             record = await self._runner.run(trial)
-            await self._score(trial, record)
+            await self._score(trial, record, ended_at)
         finally:
             self.progress.running.remove(trial.session)
         await self._store_now_and_then()
 
-    async def _score(self, trial: Trial, record: TrialRecord) -> None:
+    async def _score(self, trial: Trial, record: TrialRecord, recorded_at: float | None) -> None:
+        """Score a trial. `recorded_at` says when it ended, if that was before this call."""
         self._setup = self._setup or record.setup
+        self._agent_name = self._agent_name or record.agent_name or ""
+        self._unpriced.update(record.unpriced_models)
         scores: list[Score] = []
         if find_disturbance(record) is None:
             scorers = [*self._scorers, *self._checks[trial.case.id]]
@@ -241,14 +256,14 @@ class _Evaluation:
         report = report_trial(record, scores)
         # The trials that were to follow would only find that the money is used up.
         self._is_dry = self._is_dry or report.status == "not_run"
-        self._note(trial, report)
+        self._note(trial, report, recorded_at)
 
     async def _score_one(self, scorer: Scorer, record: TrialRecord) -> Score:
         if not isinstance(scorer, ModelJudge):
             return await score_trial(scorer, record)
         return await scorer.judge_trial(record, self._journal, self._budget)
 
-    def _note(self, trial: Trial, report: TrialReport) -> None:
+    def _note(self, trial: Trial, report: TrialReport, recorded_at: float | None = None) -> None:
         self._reports[trial.case.id, trial.number] = report
         progress = self.progress
         progress.done += 1
@@ -257,6 +272,10 @@ class _Evaluation:
         progress.usd += report.usd or 0
         progress.usd += sum((score.usd or Decimal(0) for score in report.scores), Decimal(0))
         progress.last = report
+        progress.last_was_recorded = recorded_at is not None
+        if recorded_at is not None:
+            progress.recorded += 1
+            progress.recorded_at = max(progress.recorded_at, recorded_at)
         self._tell()
 
     def _tell(self) -> None:
@@ -284,10 +303,13 @@ class _Evaluation:
             ),
             model=setup.model.name if setup else "",
             instructions=setup.instructions if setup else "",
+            agent=self._agent_name,
             scorers=tuple(names),
             budget_usd=budget.usd if budget else None,
             budget_tokens=budget.tokens if budget else None,
             created=time.time(),
+            warnings=tuple(self._warnings),
+            unpriced=tuple(sorted(self._unpriced)),
         )
 
     async def _finish(self) -> Report:

@@ -10,6 +10,7 @@ the first case is collected.
 
 import asyncio
 import os
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,6 +128,8 @@ async def _try_case(
     rate_min: float,
 ) -> "Report":
     report: Report = await _load("evaluate")(agent, [case], **options)
+    for warning in report.warnings:
+        warnings.warn(pytest.PytestWarning(f"{case.id}: {warning}"), stacklevel=2)
     if report.passes.trials and report.is_complete and report.passes.rate >= rate_min:
         return report
     passes = report.passes

@@ -138,6 +138,25 @@ class TrialRecord:
         """What decided what the trial may do."""
         return self.state.setup
 
+    @property
+    def agent_name(self) -> str | None:
+        """The name of the agent whose run the trial began; None if it began none of its own."""
+        started = (fact.agent for fact in self.own_facts if isinstance(fact, RunStarted))
+        return next(started, None)
+
+    @property
+    def unpriced_models(self) -> set[str]:
+        """The models that were used and have no known price."""
+        charges = self.state.ledger.charges
+        return {charge.model for charge in charges if charge.usage and charge.usd is None}
+
+    @property
+    def ended_at(self) -> float | None:
+        """When the trial ended, in seconds since the epoch; None if it has not."""
+        if not has_ended(self.own_facts):
+            return None
+        return next(fact.at for fact in reversed(self.own_facts) if isinstance(fact, RunEnded))
+
     @cached_property
     def calls(self) -> tuple[TrialCall, ...]:
         """The calls of the trial, in the order in which the model made them."""

@@ -17,8 +17,10 @@ import msgspec
 from windlass.core.errors import ConfigError
 from windlass.core.events import Outcome
 from windlass.core.limits import Money
+from windlass.core.phrases import format_count
 from windlass.core.schema import JsonSchema
 from windlass.core.text_clip import clip_line
+from windlass.evaluation.cases import Case
 from windlass.evaluation.records import TrialCall, TrialRecord
 
 SHOWN_CHARS = 200
@@ -64,6 +66,8 @@ class FactScorer:
     scorer_name: str
     check: Callable[[TrialRecord], "str | Awaitable[str | None] | None"]
     """Returns what is wrong, in words; None if nothing is."""
+    reads_expected: bool = False
+    """Whether it compares with the field `expected` of the case."""
 
     async def __call__(self, trial: TrialRecord) -> Score:
         found = self.check(trial)
@@ -90,6 +94,41 @@ def name_scorer(scorer: Scorer) -> str:
     if isinstance(scorer, NamedScorer):
         return scorer.scorer_name
     return str(getattr(scorer, "__name__", type(scorer).__name__))
+
+
+def describe_unscored(scored: Sequence[tuple[Case, Sequence[Scorer]]]) -> list[str]:
+    """Return warnings, in words, about cases that pass more easily than their author may think.
+
+    Each case stands beside all scorers of its trials.
+    """
+    warnings: list[str] = []
+    bare = sum(not scorers for _, scorers in scored)
+    if bare:
+        which = "There is no scorer" if bare == len(scored) else _say_cases(bare, "no scorer")
+        warnings.append(f"{which}: a trial passes if its run completes, whatever it answers.")
+    unread = sum(
+        case.expected is not None and not any(map(_may_read_expected, scorers))
+        for case, scorers in scored
+    )
+    if unread:
+        which = _say_cases(unread, '"expected"')
+        warnings.append(
+            f"{which}, and no scorer looks at it: add --check output_contains "
+            "(in Python, output_contains() among the scorers)."
+        )
+    return warnings
+
+
+def _say_cases(number: int, what: str) -> str:
+    verb = "has" if number == 1 else "have"
+    return f"{format_count(number, 'case')} {verb} {what}"
+
+
+def _may_read_expected(scorer: Scorer) -> bool:
+    """Whether a scorer may compare with `expected`. Nobody knows that of a user's own function."""
+    if isinstance(scorer, FactScorer):
+        return scorer.reads_expected
+    return not isinstance(scorer, AmountScorer)
 
 
 def _describe(function: str, *values: object, **options: object) -> str:
@@ -122,7 +161,7 @@ def used(
         else:
             is_right = count == times
             wanted = str(times)
-        return None if is_right else f"{tool} ran {count} times instead of {wanted}"
+        return None if is_right else f"{tool} ran {format_count(count, 'time')} instead of {wanted}"
 
     shown = at_least if at_least != 1 else None
     name = _describe("used", tool, times=times, at_least=shown, with_arguments=with_arguments)
@@ -250,7 +289,7 @@ def output_equals(expected: Any = _EXPECTED) -> FactScorer:  # noqa: ANN401 - te
             return None
         return f"it was {clip_line(repr(found), SHOWN_CHARS)}"
 
-    return FactScorer(_describe_expected("output_equals", expected), check)
+    return _make_expecting("output_equals", expected, check)
 
 
 def output_contains(expected: Any = _EXPECTED, *, ignore_case: bool = True) -> FactScorer:  # noqa: ANN401 - text
@@ -263,7 +302,7 @@ def output_contains(expected: Any = _EXPECTED, *, ignore_case: bool = True) -> F
             wanted, text = wanted.casefold(), text.casefold()
         return None if wanted in text else f"it was {clip_line(repr(trial.text), SHOWN_CHARS)}"
 
-    return FactScorer(_describe_expected("output_contains", expected), check)
+    return _make_expecting("output_contains", expected, check)
 
 
 def output_matches(pattern: str) -> FactScorer:
@@ -300,8 +339,13 @@ def _find_expected(trial: TrialRecord, given: Any) -> Any:  # noqa: ANN401 - tex
     return trial.case.expected
 
 
-def _describe_expected(function: str, given: object) -> str:
-    return f"{function}()" if given is _EXPECTED else _describe(function, given)
+def _make_expecting(
+    function: str, given: object, check: Callable[[TrialRecord], str | None]
+) -> FactScorer:
+    """Return a scorer that compares with what it was given, or else with `expected`."""
+    if given is _EXPECTED:
+        return FactScorer(f"{function}()", check, reads_expected=True)
+    return FactScorer(_describe(function, given), check)
 
 
 def says_nothing_of(words: Collection[str]) -> FactScorer:

@@ -109,6 +109,10 @@ class TrialRunner:
         kept = count_kept(facts, trial.case)
         return TrialRecord(trial.case, trial.session, facts, kept, trial.workspace)
 
+    async def find_end(self, trial: Trial) -> float | None:
+        """Return when a recorded trial ended, in seconds since the epoch; None if it has not."""
+        return self.read_record(trial, await self.journal.read(trial.session)).ended_at
+
     async def run(self, trial: Trial) -> TrialRecord:
         """Run a trial to its end, or to a question, and return what is on record.
 
@@ -158,9 +162,14 @@ class TrialRunner:
         if agent.parts.instructions is not None:
             # They are made for each run, so that they say nothing about the agent.
             offered = replace_struct(offered, instructions=recorded.instructions)
-        drift = tuple(describe_drift(recorded, offered))
+        drift = [*describe_drift(recorded, offered)]
+        name = agent.parts.world.agent
+        if record.agent_name not in (None, name):
+            drift.insert(
+                0, f"agent {record.agent_name or '(unnamed)'} became {name or '(unnamed)'}"
+            )
         if drift:
-            raise SetupDrifted(drift)
+            raise SetupDrifted(tuple(drift))
 
     async def _drive(self, agent: Agent[Any], trial: Trial, *, is_new: bool) -> None:
         """Do what the trial needs, and answer its questions if somebody is to."""

@@ -54,6 +54,10 @@ WATCH_S = 1.0
 """How often an evaluation is looked at that another process runs."""
 NAME_CHARS = 40
 """Of the name of a file in the name of its evaluation."""
+CHECK_HELP = (
+    "A scorer for all cases: used:refund, steps_at_most:5. Without a value, output_contains and "
+    "output_equals compare with the field `expected` of each case."
+)
 ANSWERS: Mapping[str, AnswerQuestion] = {
     "allow": lambda _question: Allow(),
     "deny": lambda _question: Deny("Nobody is here to allow it."),
@@ -119,7 +123,7 @@ Exit codes:
     help="Trials at a time.",
 )
 @click.option("--only", multiple=True, metavar="WORD", help="Cases with this id or tag.")
-@click.option("--check", "checks", multiple=True, metavar="SCORER:VALUE", help="A scorer for all.")
+@click.option("--check", "checks", multiple=True, metavar="SCORER[:VALUE]", help=CHECK_HELP)
 @click.option("--budget", metavar="USD", help="The most that all trials may cost together.")
 @click.option("--budget-tokens", type=click.IntRange(1), metavar="N", help="The same in tokens.")
 @click.option("--baseline", metavar="REPORT", help="A file or name: fail if this one is worse.")
@@ -180,6 +184,8 @@ async def _evaluate(
     scorers = [parse_check(check) for check in given["checks"]]
     screen = TrialScreen()
     async with opened as journal:
+        # Found first: a baseline that is missing is said before anything is paid for.
+        before = await _find_report(given["baseline"], journal) if given["baseline"] else None
         found = cases or await _find_cases(journal, given)
         screen.begin(name, found, given["repeat"])
         options = EvaluateOptions(
@@ -196,12 +202,14 @@ async def _evaluate(
             report = await evaluate(maker, found, name=name, scorers=scorers, **options)
         finally:
             screen.end()
-        comparison = None
-        if given["baseline"] is not None:
-            before = await _find_report(given["baseline"], journal)
-            comparison = compare_reports(before, report, alpha=given["alpha"])
-    _write_files(report, comparison, given)
+    # Kept and shown first: the report is worth having also if it cannot be compared.
+    _write_files(report, None, given)
     show_report(report)
+    screen.show_recorded()
+    comparison = None
+    if before is not None:
+        comparison = compare_reports(before, report, alpha=given["alpha"])
+        _write_files(report, comparison, given)
     return _judge(report, comparison, given["fail_under"])
 
 
@@ -276,8 +284,7 @@ def _judge(report: Report, comparison: Comparison | None, fail_under: float | No
         show_comparison(comparison)
         if comparison.verdict == "worse":
             code = FAILED
-    rate = report.passes.rate
-    if fail_under is not None and rate < fail_under:
+    if fail_under is not None and report.passes.rate < fail_under:
         click.echo(f"Fewer than {format_rate(fail_under)} passed.", err=True)
         code = FAILED
     return code
@@ -312,7 +319,7 @@ def compare(before: str, after: str, place: str, alpha: float, **given: Any) -> 
 @eval_.command()
 @click.argument("named", metavar="REPORT")
 @click.option("--cases", "source", metavar="FILE", help="Score the recorded trials again.")
-@click.option("--check", "checks", multiple=True, metavar="SCORER:VALUE", help="With this scorer.")
+@click.option("--check", "checks", multiple=True, metavar="SCORER[:VALUE]", help=CHECK_HELP)
 @journal_option
 @_with_output
 def report(
