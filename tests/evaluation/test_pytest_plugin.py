@@ -33,6 +33,10 @@ def test_refunds(evaluate_case, windlass_case):
 def test_a_lower_rate(evaluate_case):
     evaluate_case(shop_agent(Shop(), MemoryJournal(), reply), scorers=[used("refund")], rate_min=0)
 
+@pytest.mark.windlass_cases([Case(id="unread", prompt="Refund order 2.", expected="refunded")])
+def test_what_nobody_compares(evaluate_case):
+    evaluate_case(shop_agent(Shop(), MemoryJournal(), reply), scorers=[used("refund")], rate_min=0)
+
 def test_without_cases():
     pass
 """
@@ -60,7 +64,8 @@ def test_a_case_is_a_test(tmp_path: Path) -> None:
     assert "test_refunds[one] PASSED" in shown
     assert "test_refunds[two] FAILED" in shown
     assert "test_a_lower_rate[half] PASSED" in shown
-    assert "3 passed" in shown
+    assert "4 passed" in shown
+    assert 'PytestWarning: unread: 1 case has "expected", and no scorer looks at it' in shown
     assert "0 of 2 trials passed; 100% must" in shown
     assert "used('refund', times=1): refund ran 0 times instead of 1" in shown
     assert "Run 1 began" in shown
