@@ -154,6 +154,10 @@ async def test_another_agent_needs_another_name() -> None:
     named = shop_agent(Shop(), journal, name="clerk")
     with pytest.raises(ConfigError, match=r"another agent \(agent \(unnamed\) became clerk\)"):
         await evaluate(named, ORDERS, name="refunds")
+    stored = await read_evaluation(journal, "refunds")
+    assert stored is not None
+    assert stored.report is not None, "a refused call must not take the report away"
+    assert stored.report.passes.passed == 3
     changed = [Case(id="order-1", prompt="Refund order 9.")]
     with pytest.raises(ConfigError, match="another prompt"):
         await evaluate(shop_agent(Shop(), journal), changed, name="refunds")

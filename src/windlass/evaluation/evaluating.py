@@ -34,7 +34,7 @@ from windlass.evaluation.reports import (
     report_trial,
 )
 from windlass.evaluation.scorers import Score, Scorer, describe_unscored, name_scorer, score_trial
-from windlass.evaluation.stored_reports import StoredEvaluation, store_evaluation
+from windlass.evaluation.stored_reports import StoredEvaluation, read_evaluation, store_evaluation
 from windlass.evaluation.trials import AgentMaker, AnswerQuestion, Trial, TrialRunner, use_agent
 from windlass.ports import Journal, SharedBudgets
 
@@ -194,6 +194,7 @@ class _Evaluation:
 
     async def run(self) -> Report:
         """Run and score all trials, some at a time."""
+        earlier = await self._read_earlier()
         await self._store()
         waiting = iter(self._trials())
 
@@ -206,9 +207,19 @@ class _Evaluation:
                 for _ in range(min(self._at_once, self.progress.total)):
                     group.create_task(work())
         except BaseExceptionGroup as errors:
+            if earlier is not None and not self._reports:
+                # The call was refused, as that of another agent is: the report of before stays.
+                await store_evaluation(self._journal, earlier)
             # The others were let go of: the next call goes on with them.
             raise errors.exceptions[0] from None
         return await self._finish()
+
+    async def _read_earlier(self) -> StoredEvaluation | None:
+        try:
+            return await read_evaluation(self._journal, self._name)
+        except ConfigError:
+            # It cannot be read, and is written anew.
+            return None
 
     async def score_only(self) -> Report:
         """Score what is on record."""
