@@ -12,7 +12,7 @@ from windlass.cli.exit_codes import DONE
 from windlass.cli.options import CommandT, collect_flags, show_options
 from windlass.cli.output import is_long_call, show_answer_commands, show_whole_call
 from windlass.cli.resume import resume_run
-from windlass.cli.screen import QUIET
+from windlass.cli.screen import QUIET, Screen
 from windlass.cli.trust import trust_option
 from windlass.core.errors import ConfigError, NothingToDo, WindlassError
 from windlass.core.fold.run import fold
@@ -130,10 +130,7 @@ async def _answer_question(
         name = await _choose_waiting(journal, session)
         question = await _find_question(journal, name, call)
         if not quiet:
-            word = "no" if isinstance(reply, Deny) else "yes"
-            line = f"{word} to {question.call.name}"
-            screen.write_line(line, QUIET, mark=screen.glyphs.person)
-            show_whole_call(screen, question)
+            _show_answer(screen, question, reply)
         if not isinstance(reply, Deny):
             _check_was_read(question, digest)
         remaining = await answer(
@@ -155,6 +152,12 @@ async def _answer_question(
             # Otherwise the error reads as if the answer did not count.
             screen.write_line("The answer is recorded, but the run could not be resumed here.")
             raise
+
+
+def _show_answer(screen: Screen, question: Question, reply: PersonAnswer) -> None:
+    word = "no" if isinstance(reply, Deny) else "yes"
+    screen.write_line(f"{word} to {question.call.name}", QUIET, mark=screen.glyphs.person)
+    show_whole_call(screen, question)
 
 
 def _check_was_read(question: Question, digest: str | None) -> None:

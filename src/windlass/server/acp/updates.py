@@ -7,7 +7,7 @@ that broke off a new message begins, and says so.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -184,7 +184,7 @@ class UpdateEncoder:
         if self._own_prompts[key]:
             self._own_prompts[key] -= 1
             return
-        for part in entry.parts:
+        for part in _written_by_person(entry.parts):
             yield _say_as_user(part)
 
     def _encode_reply(
@@ -336,6 +336,11 @@ def say_note(text: str) -> AgentMessageChunk:
     return _say(f"\n\n*{text}*\n", f"note-{digest(text)}")
 
 
+def _written_by_person(parts: Sequence[ContentPart]) -> list[ContentPart]:
+    """Return the parts of a prompt without what the program added, such as the date."""
+    return [part for part in parts if not (isinstance(part, TextPart) and part.by_program)]
+
+
 def _say_as_user(part: ContentPart) -> UserMessageChunk:
     match part:
         case TextPart(text):
@@ -352,7 +357,7 @@ def _say_as_user(part: ContentPart) -> UserMessageChunk:
 def _encode_earlier(entry: EarlierEntry) -> Iterator[Update]:
     message = entry.message
     if isinstance(message, UserMessage) and not message.note:
-        for part in message.parts:
+        for part in _written_by_person(message.parts):
             yield _say_as_user(part)
     if isinstance(message, AssistantMessage):
         text = "".join(part.text for part in message.parts if isinstance(part, TextPart))
