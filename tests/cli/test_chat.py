@@ -27,11 +27,11 @@ UP = "\x1b[A"
 PASTE = "\x1b[200~{}\x1b[201~"
 
 
-def wait_for_prompt(terminal: Terminal, mode: str = "ask") -> str:
+def wait_for_prompt(terminal: Terminal, mode: str = "ask", model: str = "m") -> str:
     """Wait until a prompt can be typed: no run, and nothing typed yet."""
 
     def is_ready(lines: Sequence[str]) -> bool:
-        return lines[-1:] == [MARK] and lines[-2].startswith(f"openai-chat:m · {mode}")
+        return lines[-1:] == [MARK] and lines[-2].startswith(f"openai-chat:{model} · {mode}")
 
     return terminal.wait_until(is_ready)
 
@@ -314,6 +314,7 @@ def test_commands_change_the_mode_the_model_and_the_session(  # noqa: PLR0915 - 
         terminal.wait_for_text("openai-chat:other · ask ·")
         terminal.type("elsewhere\r")
         terminal.wait_for_text("Other.")
+        wait_for_prompt(terminal, model="other")
         terminal.type("/resume\r")
         terminal.wait_for_text("of 3: type to search")
         terminal.type("make")
@@ -321,6 +322,7 @@ def test_commands_change_the_mode_the_model_and_the_session(  # noqa: PLR0915 - 
         terminal.type("\r")
         terminal.wait_for_text("Continuing project-")
         terminal.wait_for_text("Short now.")
+        wait_for_prompt(terminal, model="other")
         # One Ctrl-C is enough to leave the list.
         terminal.type("/resume\r")
         terminal.wait_for_text("of 3: type to search")

@@ -197,16 +197,6 @@ def test_a_terminal_gets_colours_and_the_same_words(
 
 
 @pytest.mark.slow
-def test_the_readme_shows_what_it_really_says(environment: dict[str, str]) -> None:
-    page = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    [excerpt] = re.findall(r"```text\n(.*?)```", page.split("## Watch it")[1], re.DOTALL)
-    lines = nameless(excerpt).splitlines()
-    told = [f"{line}\n" for line in lines if not re.fullmatch(r"(│ )?…", line)]
-    assert len(lines) - len(told) <= 3, "what is left out is marked, and little"
-    assert in_order(nameless(shown(environment).stdout), told) == []
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("plain", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
 def test_no_escape_code_where_none_is_wanted(
     environment: dict[str, str], terminal: tuple[int, int], plain: dict[str, str]

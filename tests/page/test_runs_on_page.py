@@ -101,7 +101,6 @@ def test_calls_show_what_they_did(shared_service: ServedPage, open_page: OpenPag
     assert "10%\n" not in terminal.inner_text()
     assert "\x1b" not in terminal.inner_text()
     assert "[31m" not in terminal.inner_text()
-    expect(terminal.locator(".t-1").first).to_have_text("F")
     expect(page.locator(".diff-removed").first).to_contain_text("def total(lines):")
     expect(page.locator(".diff-added").first).to_contain_text("def total(lines: list[Line])")
     expect(page.locator(".thinking summary").first).to_contain_text("Thinking, 13 words")
