@@ -456,7 +456,7 @@ def test_sessions_are_listed_found_and_pruned(dsn: str) -> None:
         for name, some in (("ended", facts), ("driven", facts), ("open", facts[:6])):
             await journal.append(name, some)
         (ended,) = await journal.sessions("ended")
-        assert (ended.facts, ended.runs, ended.steps) == (len(facts), 2, 2)
+        assert (ended.facts, ended.runs, ended.steps) == (len(facts), 3, 2)
         assert (ended.created, ended.updated) == (facts[0].at, facts[-1].at)
         assert ended.title == "Look, then send. 🙂"
         assert len(await journal.sessions("THEN send")) == 3

@@ -264,12 +264,12 @@ def test_sessions_are_listed_found_and_pruned(path: Path) -> None:
         await journal.append("waiting", facts[:10])
         listed = {one.session: one for one in await journal.sessions()}
         assert {name: one.state for name, one in listed.items()} == {
-            "ended": "failed",
+            "ended": "completed",
             "open": "open",
             "waiting": "waiting",
         }
         ended = listed["ended"]
-        assert (ended.facts, ended.runs, ended.steps) == (len(facts), 2, 2)
+        assert (ended.facts, ended.runs, ended.steps) == (len(facts), 3, 2)
         assert (ended.created, ended.updated) == (facts[0].at, facts[-1].at)
         assert ended.title == "Look, then send. 🙂"
         assert [one.session for one in await journal.sessions(limit=1)] == ["ended"]

@@ -36,6 +36,11 @@ def run_facts(
     return [started, RunEnded("completed", seq=2, at=at)] if ended else [started]
 
 
+def is_failure(fact: Fact) -> bool:
+    """Whether a run failed with this fact."""
+    return isinstance(fact, RunEnded) and fact.outcome == "failed"
+
+
 def names_of(found: Iterable[SessionSummary]) -> list[str]:
     """Return the names of sessions, in their order."""
     return [summary.session for summary in found]
@@ -51,12 +56,16 @@ class SessionCatalogConformance(JournalSuite):
     @on_a_journal
     async def test_sessions_are_found(self, journal: CatalogJournal) -> None:
         facts = facts_of_every_kind()
+        failure = next(fact for fact in facts if is_failure(fact))
         await journal.append("ended", facts)
+        await journal.append("failed", facts[: failure.seq])
         await journal.append("open", facts[:6])
         await journal.append("waiting", facts[:10])
         states = {one.session: one.state for one in await journal.sessions()}
-        assert states == {"ended": "failed", "open": "open", "waiting": "waiting"}
-        assert [one.session for one in await journal.sessions()] == ["ended", "waiting", "open"]
+        assert states.pop("ended") == "completed"
+        assert states == {name: name for name in ("failed", "open", "waiting")}
+        order = ["ended", "failed", "waiting", "open"]
+        assert [one.session for one in await journal.sessions()] == order
         assert [one.session for one in await journal.sessions(limit=1)] == ["ended"]
         assert [one.session for one in await journal.sessions("WAIT")] == ["waiting"]
         unfinished = await journal.sessions(state=UNFINISHED_STATES)

@@ -184,7 +184,7 @@ def _undo_facts() -> list[Fact]:
     """Return a run that undoes a call of the first one."""
     undone = UndoneCall("d", "u3_0", "value", "sent", "letter 7")
     return [
-        RunStarted(3, (TextPart("Undo what run 1 did."),)),
+        RunStarted(3, (TextPart("Undo what run 1 did."),), None, "ann", agent="porter"),
         UndoPlanned((ToolCall("u3_0", "undo_send", '{"to":"bob"}'),), (undone,), run=1),
         CallJudged("u3_0", Allow()),
         CallStarted("u3_0", "key-u", "undo_send", snapshot="letter 7"),
