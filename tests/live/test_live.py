@@ -16,6 +16,10 @@ MODELS = {
     "openai-chat": "gpt-5.4-nano",
     "anthropic": "claude-haiku-4-5",
     "google": "gemini-flash-lite-latest",
+    "azure": "gpt-5.4-nano",
+    "azure-chat": "gpt-5.4-nano",
+    "bedrock": "amazon.nova-micro-v1:0",
+    "vertex": "gemini-2.5-flash-lite",
     "openrouter": "openai/gpt-5-mini",
     "groq": "openai/gpt-oss-20b",
     "together": "openai/gpt-oss-120b",
@@ -24,9 +28,19 @@ MODELS = {
     "dashscope": "qwen-flash",
     "xai": "grok-4-1-fast-non-reasoning",
 }
-"""A cheap model of each vendor, to be renewed when it is withdrawn."""
+"""A cheap model of each vendor, to be renewed when it is withdrawn.
 
-NO_PRICES = {"dashscope"}
+A deployment at Azure must have the name of its model to be asked here.
+"""
+
+PLACES = {
+    "azure": "AZURE_OPENAI_ENDPOINT",
+    "azure-chat": "AZURE_OPENAI_ENDPOINT",
+    "bedrock": "AWS_REGION",
+}
+"""The variables that say where the models of a cloud are, without which a key is not enough."""
+
+NO_PRICES = {"dashscope", "azure", "azure-chat", "bedrock", "vertex"}
 """Vendors of whose prices nothing is known."""
 
 WRONG_KEY = "sk-wrong-0123456789abcdef0123456789abcdef"
@@ -48,9 +62,10 @@ def each_vendor(test: object) -> object:
 @pytest.fixture
 def name(vendor: str) -> str:
     """The name of the model to ask."""
-    variable = load_vendors()[vendor].key_env or ""
-    if not read_environment().get(variable):
-        pytest.skip(f"{variable} is not set")
+    environ = read_environment()
+    for variable in (load_vendors()[vendor].key_env or "", PLACES.get(vendor)):
+        if variable is not None and not environ.get(variable):
+            pytest.skip(f"{variable} is not set")
     return f"{vendor}:{MODELS[vendor]}"
 
 
