@@ -30,7 +30,7 @@ def reply_to(ticket: int, text: str) -> str:
     return f"sent: {text}"
 
 
-def decide(question: Question) -> Allow | Deny:  # A person, at a desk or a phone.
+async def decide(question: Question) -> Allow | Deny:  # A person, at a desk or a phone.
     print("asked about", question.arguments)
     return Deny("Safety answers it.") if question.arguments["ticket"] == 7 else Allow()
 
