@@ -133,7 +133,9 @@ def reply_to_question(outside: OutsideWorld, question: Question) -> PersonAnswer
 
 def _planned_reply(outside: OutsideWorld, question: Question, number: int) -> PersonAnswer:
     if question.question.endswith("Run it again?"):
-        keys = (effect.key for effect in outside.effects if effect.number == number)
+        # The call in question may be one that undoes another.
+        seen = (*outside.effects, *outside.undone)
+        keys = (effect.key for effect in seen if effect.number == number)
         if any(key.endswith(f"/{question.call.id}") for key in keys):
             return Deny("I checked: it was done")
         return Allow("I checked: it was not done")

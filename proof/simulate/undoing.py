@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from random import Random
 from typing import Literal
 
 from proof.simulate.agents import build_agent
 from proof.simulate.outside import OutsideWorld, ProcessPower
+from proof.simulate.people import reply_to_question
 from proof.simulate.plan import SessionPlan
+from windlass.agent.agent import Agent
 from windlass.core.errors import NothingToDo, RunFailed
 from windlass.core.events import Fact
 from windlass.core.fold.run import fold
+from windlass.core.result import open_questions
 from windlass.testing.clock import VirtualClock
 from windlass.testing.faults import PowerCut
 
@@ -35,11 +37,9 @@ async def undo_session(
             crash = (random.randint(1, 9), random.choice(("before", "after")))
         power = ProcessPower(crash, has_run=False)
         agent = build_agent(outside, power, clock)
-        state = fold(plan.session, await outside.store.read(plan.session))
-        work = partial(agent.resume if state.is_active else agent.undo, plan.session)
         try:
             with suppress(PowerCut):
-                await work()
+                await _undo_further(agent, outside)
         except NothingToDo:
             break
         except RunFailed:
@@ -48,3 +48,17 @@ async def undo_session(
         finally:
             power.turn_off()
     return await outside.store.read(plan.session, before)
+
+
+async def _undo_further(agent: Agent[str], outside: OutsideWorld) -> None:
+    """Do the next thing: answer a question, go on with the run that undoes, or begin one."""
+    session = outside.plan.session
+    state = fold(session, await outside.store.read(session))
+    if not state.is_active:
+        await agent.undo(session)
+    elif waiting := open_questions(state):
+        question = waiting[0]
+        reply = reply_to_question(outside, question)
+        await agent.answer(session, question.call.id, reply, digest=question.digest)
+    else:
+        await agent.resume(session)

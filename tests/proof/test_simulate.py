@@ -25,6 +25,7 @@ from windlass.core.events import (
     RunEnded,
     SteeringGiven,
     StepProposed,
+    UndoPlanned,
 )
 from windlass.core.faults import Fault
 from windlass.core.fold.run import fold
@@ -141,6 +142,8 @@ def _features(played: PlayedSession) -> Iterator[str]:
     yield from ("refused" for _ in range(played.outside.refused))
     yield from ("steered" for _ in played.outside.steered)
     yield from ("pinned" for pinned in more.pinned if pinned)
+    planned = (fact for fact in played.undo_facts if isinstance(fact, UndoPlanned))
+    yield from (type(fact).__name__ for fact in planned)
 
 
 @cache
@@ -294,6 +297,24 @@ def steered_twice(played: PlayedSession) -> bool:
     return bool(said)
 
 
+def undone_twice(played: PlayedSession) -> bool:
+    undone = played.outside.undone
+    played.outside.undone = [*undone, *undone[:1]]
+    return bool(undone)
+
+
+def undone_by_two_calls(played: PlayedSession) -> bool:
+    undone = played.outside.undone
+    played.outside.undone = [*undone, *(replace(one, key="sim/u9_9") for one in undone[:1])]
+    return bool(undone)
+
+
+def undone_in_words_alone(played: PlayedSession) -> bool:
+    undone, played.outside.undone = played.outside.undone, []
+    finished = (fact for fact in played.undo_facts if isinstance(fact, CallFinished))
+    return bool(undone) and any(fact.result.kind == "value" for fact in finished)
+
+
 @dataclass(frozen=True)
 class Case:
     tamper: Tampering
@@ -319,6 +340,9 @@ CASES = [
     Case(a_second_driver, "second"),
     Case(late_end, "C1"),
     Case(steered_twice, "J1|X1"),
+    Case(undone_twice, "J2: .* was undone 2 times"),
+    Case(undone_by_two_calls, "J2: .* was undone by 2 calls"),
+    Case(undone_in_words_alone, "J2: .* is reported as undone, and was not"),
 ]
 
 
