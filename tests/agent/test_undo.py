@@ -2,16 +2,19 @@
 
 import asyncio
 import shutil
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from msgspec.structs import replace
+from typing_extensions import override
 
 from windlass import Agent, Limits, LoopPolicy, NothingToDo, RunFailed, RunUnfinished, tool
 from windlass.core.errors import ConfigError
 from windlass.core.events import (
+    CallFinished,
     CallStarted,
     Fact,
     RunEnded,
@@ -320,6 +323,57 @@ async def test_an_undo_that_a_crash_interrupted_is_not_made_twice() -> None:
                 await agent.resume("s")
         undone = [line.partition(":")[0] for line in hotel.log]
         assert len(undone) == len(set(undone)), at
+
+
+class DeadAtResult(PowerCutJournal):
+    """Dies before the first result of a call is recorded."""
+
+    def __init__(self, journal: MemoryJournal) -> None:
+        super().__init__(journal, at=0)
+
+    @override
+    def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
+        if any(isinstance(fact, CallFinished) for fact in facts):
+            self._at = self.appends + 1
+        return super().append(session, facts)
+
+
+ASKING = LoopPolicy(on_unknown="ask")
+
+
+@pytest.mark.contract("J2")
+async def test_an_interrupted_undo_that_a_person_does_not_repeat_is_never_made_again() -> None:
+    hotel = Hotel()
+    journal = MemoryJournal()
+    script = ScriptedModel([call("book", {"room": "a"}), "Booked."])
+    agent = Agent(script, tools=hotel.tools(), journal=journal, rules=ASKING)
+    await agent.run("Book.", session="s")
+    with suppress(PowerCut, RunFailed):
+        await agent.with_journal(DeadAtResult(journal)).undo("s")
+    waiting = await agent.resume("s")
+    assert [question.call.name for question in waiting.questions] == ["undo_book"]
+    with pytest.raises(RunFailed, match="1 of 1 calls could not be undone"):
+        await agent.answer("s", "u2_0", Deny("I looked: the room is free"))
+    with pytest.raises(NothingToDo):
+        await agent.undo("s")
+    assert len(hotel.log) == 1
+
+
+@pytest.mark.contract("T2")
+async def test_an_interrupted_call_that_a_person_does_not_repeat_is_undone() -> None:
+    """It started, so it may have had its effect, although its result says that it was denied."""
+    hotel = Hotel()
+    journal = MemoryJournal()
+    script = ScriptedModel([call("book", {"room": "a"}), "Booked."])
+    agent = Agent(script, tools=hotel.tools(), journal=journal, rules=ASKING)
+    with suppress(PowerCut, RunFailed):
+        await agent.with_journal(DeadAtResult(journal)).run("Book.", session="s")
+    await agent.resume("s")
+    await agent.answer("s", "c1_0", Deny("I looked: it is booked"))
+    assert hotel.booked == ["a"]
+    assert (await agent.undo("s")).completed
+    assert hotel.log == ["a: denied Denied: I looked: it is booked before a: 0"]
+    assert hotel.booked == []
 
 
 # ── files ────────────────────────────────────────────────────────────────────

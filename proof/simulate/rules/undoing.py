@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from proof.simulate.play import PlayedSession
 from proof.simulate.rules.broken import require
 from windlass.core.decide.undoing import UNDONE_KINDS
-from windlass.core.events import CallFinished, CallStarted, Fact, UndoPlanned
+from windlass.core.events import CallFinished, CallStarted, Fact, RunStarted, UndoPlanned
 from windlass.core.fold.run import fold
 
 
@@ -28,6 +28,7 @@ def check_undoing(played: PlayedSession) -> None:
         require(times == 1, f"J2: {call_id} was undone by {times} calls")
     for plan in (fact for fact in played.undo_facts if isinstance(fact, UndoPlanned)):
         _check_plan(plan, started)
+    _check_complete(played, facts)
     _check_reported(played.undo_facts, started, done)
 
 
@@ -39,6 +40,23 @@ def _check_plan(plan: UndoPlanned, started: dict[str, CallStarted]) -> None:
         kept = started[undone.call_id].snapshot
         require(undone.snapshot == kept, f"J2: {undone} has another snapshot than {kept!r}")
         require(undone.kind in UNDONE_KINDS, f"J2: {undone} had no effect")
+
+
+def _check_complete(played: PlayedSession, facts: Sequence[Fact]) -> None:
+    """T2: who undoes a run undoes all that it did, whatever the results say."""
+    run = 0
+    runs: dict[str, int] = {}
+    for fact in facts:
+        if isinstance(fact, RunStarted):
+            run = fact.run
+        elif isinstance(fact, CallStarted):
+            runs[fact.key] = run
+    plans = [fact for fact in played.undo_facts if isinstance(fact, UndoPlanned)]
+    undone_runs = {plan.run for plan in plans}
+    undone = {f"{played.plan.session}/{one.call_id}" for plan in plans for one in plan.undone}
+    for effect in played.outside.effects:
+        missing = runs.get(effect.key) in undone_runs and effect.key not in undone
+        require(not missing, f"T2: {effect} is left when its run is undone")
 
 
 def _check_reported(

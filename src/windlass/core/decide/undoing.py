@@ -34,8 +34,9 @@ from windlass.core.setup import Setup
 from windlass.core.state import State
 from windlass.core.tool_search import unwrap_call
 
-UNDONE_KINDS: tuple[ResultKind, ...] = ("value", "timed_out", "cancelled", "unknown")
-"""The results of calls that had their effect, or may have had it."""
+UNDONE_KINDS: tuple[ResultKind, ...] = ("value", "timed_out", "cancelled", "unknown", "denied")
+"""The results of calls that started and had their effect, or may have had it. A call is denied
+after its start if a crash interrupted it and a person does not want it to run again."""
 
 
 def undo_tool_name(name: str) -> str:
