@@ -175,7 +175,7 @@ def test_a_killed_terminal_is_replaced_by_the_other(terminals: Terminals) -> Non
 def test_a_pause_is_withdrawn_before_it_took_effect(terminals: Terminals) -> None:
     """D5: by the process that drives, or, if none does, by the one that goes on."""
     slow = chat_answer(text_chunk("Looking."), call_chunks("read", '{"path":"notes.txt"}'))
-    slow = replace(slow, acts=(slow.acts[0], wait(20), *slow.acts[1:]))
+    slow = replace(slow, acts=(slow.acts[0], wait(12), *slow.acts[1:]))
     first, name = begin(terminals, slow, text_answer("Seen."))
     assert "paused" in terminals.say("pause", name).lower()
     assert "goes on in the process that drives it" in terminals.say("resume", name)

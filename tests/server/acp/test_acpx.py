@@ -122,7 +122,8 @@ def test_a_session_goes_on_in_another_process_of_the_agent(acpx: Acpx) -> None:
     for _ in range(20):
         time.sleep(1.0)
         code, said = acpx.run("prompt", "Two.")
-        if "shutting down" not in said:
+        # The process that is about to end may also drop the connection, unread.
+        if "shutting down" not in said and "ECONNRESET" not in said:
             break
     assert "Second." in said
     assert code == 0
