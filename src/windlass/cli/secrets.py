@@ -26,7 +26,7 @@ def secrets() -> None:
 Examples:
   windlass secrets set OPENAI_API_KEY                   asks for the value
   pass show openai | windlass secrets set OPENAI_API_KEY
-  windlass secrets set OPENAI_API_KEY --command "op read op://work/openai/key\"""",
+  windlass secrets set OPENAI_API_KEY --command "op read op://team/openai/key\"""",
 )
 @click.argument("name")
 @click.option("--command", metavar="COMMAND", help="What prints the value each time; no shell.")
