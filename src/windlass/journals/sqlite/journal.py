@@ -345,15 +345,16 @@ class SqliteJournal(SqliteMailbox):
     @contextmanager
     def _borrow_reader(self) -> Generator[SqliteConnection]:
         with self._translate_errors():
-            if self._readers:
-                connection = self._readers.pop()
-            else:
-                connection = open_connection(self.path)
+            connection = self._readers.pop() if self._readers else open_connection(self.path)
             try:
                 with read_transaction(connection):
                     yield connection
-            finally:
-                self._readers.append(connection)
+            except BaseException:
+                # The traceback can hold a cursor with rows left: later queries would see no change.
+                keep_log_on_close(connection)
+                connection.close(force=True)
+                raise
+            self._readers.append(connection)
 
     @contextmanager
     def _translate_errors(self) -> Generator[None]:
