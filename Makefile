@@ -22,7 +22,7 @@ DEV := $(VENV)/.ready-to-develop
 LOCAL := $(VENV)/.ready-for-local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types fast docs-code format bench bench-peers bench-fleet bench-faults \
+.PHONY: help setup demo test test-again check lint types fast docs-code format bench bench-peers bench-fleet bench-faults \
 	docs cli-reference simulate modelcheck crash fleet soak scale mutants openapi replicas live prices \
 	browser page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local bench-tokens eval-example test-local lock clean
 
@@ -36,6 +36,9 @@ demo: $(RUN) ## watch an agent run, with no key and no network
 
 test: $(DEV) ## all the tests
 	$(PYTEST) --dist worksteal
+
+test-again: $(DEV) ## only the tests that failed in the last run
+	$(PYTEST) --last-failed --last-failed-no-failures none
 
 check: lint types fast docs-code ## what a change must pass: format, lint, layers, types, fast tests, docs
 
