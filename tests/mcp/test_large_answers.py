@@ -15,7 +15,7 @@ import pytest
 from typing_extensions import override
 
 from mcp_peers import open_servers, tool_caller
-from windlass.tools.mcp import link
+from windlass.tools.mcp import http
 from windlass.tools.mcp.config import ANSWER_BYTES_MAX
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("T15")]
@@ -115,7 +115,7 @@ async def test_an_answer_over_http_is_bounded(
     kind: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T15: what is too long is a tool error that says so, and the server is not read on."""
-    monkeypatch.setattr(link, "ANSWER_BYTES_MAX", LIMIT)
+    monkeypatch.setattr(http, "ANSWER_BYTES_MAX", LIMIT)
     with serving(kind) as url:
         async with open_servers(own={"type": "http", "url": url, "timeout": 20}) as servers:
             result = await tool_caller(await servers.tools())("dump")

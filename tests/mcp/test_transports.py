@@ -13,7 +13,7 @@ import pytest
 
 from mcp_peers import open_servers, tool_caller
 from windlass.core.errors import ConfigError
-from windlass.tools.mcp import link
+from windlass.tools.mcp import http
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime]
 SERVER = Path(__file__).parent / "token_server.py"
@@ -83,7 +83,7 @@ async def test_a_program_gets_its_token_by_its_credentials() -> None:
 @pytest.mark.contract("T15")
 async def test_an_event_of_the_older_transport_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that is too long breaks the connection, and the model is told."""
-    monkeypatch.setattr(link, "ANSWER_BYTES_MAX", 20_000)
+    monkeypatch.setattr(http, "ANSWER_BYTES_MAX", 20_000)
     with serving("sse") as url:
         await wait_for(url)
         entry = {"type": "sse", "url": f"{url}/sse", "timeout": 20}

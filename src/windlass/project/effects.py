@@ -20,7 +20,7 @@ from windlass.project.layers import SettingsLayer
 from windlass.project.server_scripts import read_server_entries, server_command
 from windlass.project.settings import SETTING_KEYS, Settings
 from windlass.project.snapshot import MCP_FILE, ProjectSnapshot
-from windlass.tools.mcp.config import VARIABLE
+from windlass.tools.mcp.entry_reader import VARIABLE
 
 
 def describe_effects(snapshot: ProjectSnapshot) -> Iterator[str]:

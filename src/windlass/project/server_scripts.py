@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
-from windlass.tools.mcp.config import VARIABLE
+from windlass.tools.mcp.entry_reader import VARIABLE
 
 WORDS_MAX = 2_000
 """Words of all commands that are looked up as files."""

@@ -4,24 +4,26 @@ The law: an entry that is not understood raises ConfigError, which names its pla
 may have been meant. Nothing here reads a file or the environment: both are passed in.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, TypeAlias, TypeVar, cast, get_args
+from typing import Any, TypeAlias, cast, get_args
 
 import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, Label
-from windlass.core.suggestions import suggest_names
+from windlass.tools.mcp.entry_reader import (
+    EntryReader,
+    check_keys,
+    read_optional,
+    require_mapping,
+)
 from windlass.tools.profile import matches_patterns
 
 ANSWER_BYTES_MAX = 16 * 2**20
 """The longest answer of a server that is read. A server could fill the memory otherwise."""
 TIMEOUT_S = 60.0
-TIMEOUT_S_MAX = 24 * 3600.0
-"""A larger number was probably meant as milliseconds."""
 INHERITED_VARIABLES = [
     "HOME",
     "LANG",
@@ -43,8 +45,6 @@ INHERITED_VARIABLES = [
 ]
 """The variables that a server inherits. It gets keys and tokens only if its `env` names them."""
 
-VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
-"""`${NAME}` or `${NAME:-default}`, in any value of a server."""
 _COMMON_KEYS = ("type", "timeout", "include", "exclude", "tools", "required", "trustHints")
 _STDIO_KEYS = (*_COMMON_KEYS, "command", "args", "env", "cwd")
 _HTTP_KEYS = (*_COMMON_KEYS, "url", "headers", "auth")
@@ -59,8 +59,6 @@ _TRANSPORT_TYPES = {
     "sse": "http",
 }
 _TRANSPORT_FIELDS: tuple[tuple[str, str], ...] = (("command", "stdio"), ("url", "http"))
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,11 +181,11 @@ def mcp_settings(
         config = given
     else:
         config = _decode_json(given, source)
-    _check_keys(source, config, ("mcpServers",))
-    servers = _require_mapping(f"{source}: mcpServers", config.get("mcpServers", {}))
+    check_keys(source, config, ("mcpServers",))
+    servers = require_mapping(f"{source}: mcpServers", config.get("mcpServers", {}))
     found: list[McpSettings] = []
     for name, entry in servers.items():
-        reader = _EntryReader(
+        reader = EntryReader(
             f"{source}: server {name!r}",
             environ,
             of_project=of_project,
@@ -199,105 +197,15 @@ def mcp_settings(
 
 def _decode_json(text: str | bytes, source: str) -> Mapping[str, Any]:
     try:
-        return _require_mapping(source, msgspec.json.decode(text))
+        return require_mapping(source, msgspec.json.decode(text))
     except msgspec.DecodeError as error:
         raise ConfigError(f"{source} is not valid JSON: {error}") from None
     except RecursionError:
         raise ConfigError(f"{source} is not valid: its values are nested too deeply") from None
 
 
-def _require_mapping(where: str, value: object) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{where}: must be an object, not {_describe_type(value)}")
-    return cast("Mapping[str, Any]", value)
-
-
-def _check_keys(where: str, entry: Mapping[str, Any], keys: Sequence[str]) -> None:
-    for key in entry:
-        if key not in keys:
-            raise ConfigError(f"{where}: there is no setting {key!r}.{suggest_names(key, keys)}")
-
-
-def _describe_type(value: object) -> str:
-    # bool stands before int, because True is also an int.
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number"}
-    return next((name for kind, name in names.items() if isinstance(value, kind)), "this")
-
-
-@dataclass(frozen=True, slots=True)
-class _EntryReader:
-    """Reads the values of one entry; raises ConfigError with the place of the entry."""
-
-    where: str
-    environ: Mapping[str, str] = field(repr=False)
-    of_project: bool = False
-    only_tightens: bool = False
-
-    def value_error(self, key: str, expected: str) -> ConfigError:
-        return ConfigError(f"{self.where}: {key!r} must be {expected}")
-
-    def read_text(self, key: str, value: object) -> str:
-        if not isinstance(value, str) or not value:
-            raise self.value_error(key, "a string that is not empty")
-        return VARIABLE.sub(self._expand_variable, value)
-
-    def _expand_variable(self, found: re.Match[str]) -> str:
-        name = found[1]
-        default = cast("str | None", found[2])
-        value = self.environ.get(name, default)
-        if value is None:
-            raise ConfigError(
-                f"{self.where} needs the environment variable {name}, which is not set: "
-                f"set it, or write ${{{name}:-default}}"
-            )
-        return value
-
-    def read_texts(self, key: str, value: object) -> tuple[str, ...]:
-        if not isinstance(value, list):
-            raise self.value_error(key, 'a list of strings, as in ["a", "b"]')
-        return tuple(self._read_item(key, item) for item in cast("list[object]", value))
-
-    def read_pairs(self, key: str, value: object) -> dict[str, str]:
-        pairs = _require_mapping(f"{self.where}: {key}", value)
-        return {name: self._read_item(f"{key}.{name}", item) for name, item in pairs.items()}
-
-    def _read_item(self, key: str, value: object) -> str:
-        # An argument or a variable may be empty, unlike a setting of its own.
-        return "" if value == "" else self.read_text(key, value)
-
-    def read_seconds(self, key: str, value: object) -> float | None:
-        match value:
-            case None:
-                return None
-            case int() | float() if not isinstance(value, bool) and 0 < value <= TIMEOUT_S_MAX:
-                return float(value)
-            case _:
-                raise self.value_error(key, "a number of seconds above zero, or null for no limit")
-
-    def read_flag(self, key: str, value: object) -> bool:
-        if not isinstance(value, bool):
-            raise self.value_error(key, "true or false")
-        return value
-
-    def read_trust(self, key: str, value: object) -> bool:
-        is_trusted = self.read_flag(key, value)
-        if is_trusted and self.of_project:
-            raise ConfigError(
-                f"{self.where}: a project cannot declare that a server's hints are to be trusted: "
-                f"remove {key!r}, or name the server in a file of your own, outside of the "
-                "project, and set mcp_config to it in your own settings"
-            )
-        return is_trusted
-
-    def check_choice(self, key: str, value: object, among: Sequence[str]) -> str:
-        if value not in among:
-            near = suggest_names(str(value), among)
-            raise ConfigError(f"{self.where}: there is no {key} {value!r}.{near}")
-        return cast("str", value)
-
-
-def _read_server(reader: _EntryReader, name: str, given: object) -> McpSettings:
-    entry = _require_mapping(reader.where, given)
+def _read_server(reader: EntryReader, name: str, given: object) -> McpSettings:
+    entry = require_mapping(reader.where, given)
     if not name.strip():
         raise ConfigError(f"{reader.where}: a server needs a name")
     if _transport_kind(reader, entry) == "http":
@@ -305,7 +213,7 @@ def _read_server(reader: _EntryReader, name: str, given: object) -> McpSettings:
     return _read_stdio(reader, name, entry)
 
 
-def _transport_kind(reader: _EntryReader, entry: Mapping[str, Any]) -> str:
+def _transport_kind(reader: EntryReader, entry: Mapping[str, Any]) -> str:
     """Return the kind of a server, by its type or by the setting that only one kind has."""
     transport = entry.get("type")
     if transport is not None:
@@ -316,21 +224,21 @@ def _transport_kind(reader: _EntryReader, entry: Mapping[str, Any]) -> str:
     return kinds[0]
 
 
-def _read_stdio(reader: _EntryReader, name: str, entry: Mapping[str, Any]) -> McpStdio:
-    _check_keys(reader.where, entry, _STDIO_KEYS)
+def _read_stdio(reader: EntryReader, name: str, entry: Mapping[str, Any]) -> McpStdio:
+    check_keys(reader.where, entry, _STDIO_KEYS)
     inherited = {key: reader.environ[key] for key in INHERITED_VARIABLES if key in reader.environ}
     return McpStdio(
         name=name,
         command=reader.read_text("command", entry.get("command")),
         args=reader.read_texts("args", entry.get("args", [])),
         env={**inherited, **reader.read_pairs("env", entry.get("env", {}))},
-        cwd=_read_optional(reader.read_text, "cwd", entry, None),
+        cwd=read_optional(reader.read_text, "cwd", entry, None),
         **_read_common(reader, entry),
     )
 
 
-def _read_http(reader: _EntryReader, name: str, entry: Mapping[str, Any]) -> McpHttp:
-    _check_keys(reader.where, entry, _HTTP_KEYS)
+def _read_http(reader: EntryReader, name: str, entry: Mapping[str, Any]) -> McpHttp:
+    check_keys(reader.where, entry, _HTTP_KEYS)
     url = reader.read_text("url", entry.get("url"))
     if not url.startswith(("http://", "https://")):
         raise reader.value_error("url", "a URL that begins with http:// or https://")
@@ -345,38 +253,38 @@ def _read_http(reader: _EntryReader, name: str, entry: Mapping[str, Any]) -> Mcp
     )
 
 
-def _read_auth(reader: _EntryReader, given: object) -> McpCredentials:
+def _read_auth(reader: EntryReader, given: object) -> McpCredentials:
     where = f"{reader.where}: auth"
-    entry = _require_mapping(where, given)
-    _check_keys(where, entry, _AUTH_KEYS)
-    inner = _EntryReader(where, reader.environ)
+    entry = require_mapping(where, given)
+    check_keys(where, entry, _AUTH_KEYS)
+    inner = EntryReader(where, reader.environ)
     inner.check_choice("type", entry.get("type"), ["client_credentials"])
     return McpCredentials(
         client_id=inner.read_text("client_id", entry.get("client_id")),
         client_secret=inner.read_text("client_secret", entry.get("client_secret")),
         issuer=inner.read_text("issuer", entry.get("issuer")),
-        scope=_read_optional(inner.read_text, "scope", entry, None),
+        scope=read_optional(inner.read_text, "scope", entry, None),
     )
 
 
-def _read_common(reader: _EntryReader, entry: Mapping[str, Any]) -> dict[str, Any]:
+def _read_common(reader: EntryReader, entry: Mapping[str, Any]) -> dict[str, Any]:
     """Read the settings that servers of both kinds have."""
-    tools = _require_mapping(f"{reader.where}: tools", entry.get("tools", {}))
+    tools = require_mapping(f"{reader.where}: tools", entry.get("tools", {}))
     return {
-        "timeout_s": _read_optional(reader.read_seconds, "timeout", entry, TIMEOUT_S),
-        "include": _read_optional(reader.read_texts, "include", entry, ("*",)),
-        "exclude": _read_optional(reader.read_texts, "exclude", entry, ()),
-        "required": _read_optional(reader.read_flag, "required", entry, True),  # noqa: FBT003 - a default
-        "trust_hints": _read_optional(reader.read_trust, "trustHints", entry, False),  # noqa: FBT003 - a default
+        "timeout_s": read_optional(reader.read_seconds, "timeout", entry, TIMEOUT_S),
+        "include": read_optional(reader.read_texts, "include", entry, ("*",)),
+        "exclude": read_optional(reader.read_texts, "exclude", entry, ()),
+        "required": read_optional(reader.read_flag, "required", entry, True),  # noqa: FBT003 - a default
+        "trust_hints": read_optional(reader.read_trust, "trustHints", entry, False),  # noqa: FBT003 - a default
         "overrides": tuple(_read_override(reader, *item) for item in tools.items()),
     }
 
 
-def _read_override(reader: _EntryReader, pattern: str, given: object) -> McpOverride:
-    here = _EntryReader(f"{reader.where}: tools {pattern!r}", reader.environ)
-    entry = _require_mapping(here.where, given)
-    _check_keys(here.where, entry, _OVERRIDE_KEYS)
-    labels = _read_optional(here.read_texts, "labels", entry, None)
+def _read_override(reader: EntryReader, pattern: str, given: object) -> McpOverride:
+    here = EntryReader(f"{reader.where}: tools {pattern!r}", reader.environ)
+    entry = require_mapping(here.where, given)
+    check_keys(here.where, entry, _OVERRIDE_KEYS)
+    labels = read_optional(here.read_texts, "labels", entry, None)
     for label in labels or ():
         here.check_choice("label", label, get_args(Label))
     effect = entry.get("effect")
@@ -386,12 +294,6 @@ def _read_override(reader: _EntryReader, pattern: str, given: object) -> McpOver
         pattern=pattern,
         effect=cast("Effect | None", effect),
         labels=cast("tuple[Label, ...] | None", labels),
-        timeout_s=_read_optional(here.read_seconds, "timeout", entry, None),
+        timeout_s=read_optional(here.read_seconds, "timeout", entry, None),
         only_tightens=reader.only_tightens,
     )
-
-
-def _read_optional(
-    read: Callable[[str, object], T], key: str, entry: Mapping[str, Any], default: T
-) -> T:
-    return read(key, entry[key]) if key in entry else default

@@ -9,26 +9,21 @@ error, and is never repeated here: only the caller knows whether it may be repea
 import asyncio
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from contextvars import ContextVar
-from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
-from typing_extensions import override
-
 from windlass.core.errors import ConfigError
 from windlass.logs import get_logger
-from windlass.tools.mcp.config import ANSWER_BYTES_MAX, McpHttp, McpSettings, McpStdio
+from windlass.tools.mcp.config import McpHttp, McpSettings, McpStdio
+from windlass.tools.mcp.http import http_error_suffix, http_transport, record_statuses
 from windlass.tools.mcp.stdio import stdio_transport
 from windlass.tools.results import error_text
 from windlass.tools.unavailable import ToolUnavailable
 
 if TYPE_CHECKING:
-    import httpx2
     from mcp import Client, MCPError
-    from mcp.client._transport import Transport
     from mcp_types import CallToolResult
 
 CONNECT_S_MAX = 30.0
@@ -39,8 +34,6 @@ CLOSE_S_MAX = 8.0
 """For a server to end. A server process is killed well before that."""
 CAUSE_S_MAX = 1.5
 """To wait for the cause of a broken connection."""
-HTTP_TIMEOUT_S = 30.0
-"""For a server to accept a connection or a request."""
 
 _SESSION_ENDED_MESSAGES = ("Session terminated",)
 """The answer of an older server to a request that it did not run: it wants a new session."""
@@ -52,8 +45,6 @@ _TEMPORARY_STATUSES = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 T = TypeVar("T")
 _log = get_logger(__name__)
-_statuses: ContextVar[deque[int] | None] = ContextVar("_statuses", default=None)
-"""The HTTP errors that requests of this context got. The SDK does not pass them on."""
 
 
 class McpServerLost(ToolUnavailable):
@@ -94,7 +85,7 @@ class McpConnection:
 
     async def _keep_open(self) -> None:
         limit_s = min(CONNECT_S_MAX, self._settings.timeout_s or CONNECT_S_MAX)
-        statuses = _record_statuses()
+        statuses = record_statuses()
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(limit_s):
@@ -106,7 +97,7 @@ class McpConnection:
             self.begin_close(f"it did not answer within {limit_s:g} s")
         except Exception as error:  # noqa: BLE001 - for any reason the server is unavailable
             _log.debug("the connection to MCP server %s failed", self._settings.name, exc_info=True)
-            self.begin_close(f"{_describe_cause(error)}{_http_error_suffix(statuses)}")
+            self.begin_close(f"{_describe_cause(error)}{http_error_suffix(statuses)}")
         finally:
             self.begin_close("it was cancelled")
             self.settled.set()
@@ -138,7 +129,7 @@ class McpLink:
         await _require_sdk()
         from mcp import MCPError  # noqa: PLC0415 - of the extra
 
-        statuses = _record_statuses()
+        statuses = record_statuses()
         is_new_session = False
         while True:
             connection, client = await self._get_connection()
@@ -223,7 +214,7 @@ class McpLink:
             )
         if error.code == REQUEST_TIMEOUT:
             return ToolUnavailable(f"MCP server {name!r} does not answer: {error.message}")
-        message = f"MCP server {name!r}: {error.message}{_http_error_suffix(statuses)}"
+        message = f"MCP server {name!r}: {error.message}{http_error_suffix(statuses)}"
         if statuses and (statuses[-1] in _TEMPORARY_STATUSES or statuses[-1] >= HTTPStatus(500)):
             return ToolUnavailable(message)
         if error.message == _SDK_HTTP_ERROR_MESSAGE:
@@ -253,128 +244,20 @@ async def _open_client(
 ) -> "Client":
     """Connect over standard input and output, or over HTTP."""
     from mcp import Client  # noqa: PLC0415 - of the extra
-    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - of the extra
 
     match settings:
         case McpStdio():
             transport = stdio_transport(settings, on_end)
-        case McpHttp(sse=True):
-            transport = _sse_transport(settings)
         case McpHttp():
-            http = await stack.enter_async_context(_build_http_client(settings))
-            transport = streamable_http_client(
-                settings.url, http_client=http, max_sse_event_size=ANSWER_BYTES_MAX
-            )
+            transport = await http_transport(settings, stack)
     client = await stack.enter_async_context(Client(transport, mode="auto", cache=None))
     # The SDK's validator has no bounds, and works on the event loop. `servers.py` checks instead.
     client.session.validate_tool_result = _skip_validation
     return client
 
 
-def _sse_transport(settings: McpHttp) -> "Transport":
-    """Connect over the older transport: all answers come in one stream of events."""
-    from mcp.client.sse import sse_client  # noqa: PLC0415 - of the extra
-
-    def make_client(*_: object, **__: object) -> "httpx2.AsyncClient":
-        return _build_http_client(settings)
-
-    return sse_client(settings.url, httpx_client_factory=make_client)
-
-
-def _build_auth(settings: McpHttp) -> "httpx2.Auth | None":
-    """Return what gets a token when the server asks for one, and renews it."""
-    given = settings.auth
-    if given is None:
-        return None
-    from mcp.client.auth.extensions.client_credentials import (  # noqa: PLC0415 - of the extra
-        ClientCredentialsOAuthProvider,
-    )
-
-    return ClientCredentialsOAuthProvider(
-        settings.url,
-        TokenMemory(),
-        given.client_id,
-        given.client_secret,
-        scope=given.scope,
-        issuer=given.issuer,
-    )
-
-
-class TokenMemory:
-    """Keeps the token of one connection. A program can always get another one."""
-
-    def __init__(self) -> None:
-        self._tokens: Any = None
-        self._client: Any = None
-
-    async def get_tokens(self) -> Any:  # noqa: ANN401 - types of the extra
-        return self._tokens
-
-    async def set_tokens(self, tokens: Any) -> None:  # noqa: ANN401 - as above
-        self._tokens = tokens
-
-    async def get_client_info(self) -> Any:  # noqa: ANN401 - as above
-        return self._client
-
-    async def set_client_info(self, client_info: Any) -> None:  # noqa: ANN401 - as above
-        self._client = client_info
-
-
 async def _skip_validation(name: str, result: "CallToolResult") -> None:
     """Stand in for the SDK's check of an answer."""
-
-
-def _build_http_client(settings: McpHttp) -> "httpx2.AsyncClient":
-    import httpx2  # noqa: PLC0415 - of the extra
-
-    async def record_status(response: httpx2.Response) -> None:
-        statuses = _statuses.get()
-        if statuses is not None and response.status_code >= HTTPStatus.BAD_REQUEST:
-            statuses.append(response.status_code)
-
-    # No read timeout: an answer may take as long as its call, which has its own limit.
-    return httpx2.AsyncClient(
-        headers={"Accept-Encoding": "identity", **settings.headers},
-        timeout=httpx2.Timeout(HTTP_TIMEOUT_S, read=None),
-        auth=_build_auth(settings),
-        event_hooks={"response": [record_status, partial(_bound_body, bounds_events=settings.sse)]},
-    )
-
-
-async def _bound_body(response: "httpx2.Response", *, bounds_events: bool) -> None:
-    """Read no more of an answer than ANSWER_BYTES_MAX, and nothing that is compressed.
-
-    A few compressed bytes could be gigabytes. A stream of events may go on for ever: each event is
-    bounded, here or by the SDK, which does not do it for the older transport.
-    """
-    import httpx2  # noqa: PLC0415 - of the extra
-
-    class BoundedBody(httpx2.AsyncByteStream):
-        @override
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            if encoding:
-                raise httpx2.StreamError(f"the answer is compressed ({encoding})")
-            size = 0
-            async for piece in body:
-                # Of a stream, each event is bounded by itself.
-                end = piece.rfind(b"\n\n") if is_stream else -1
-                size = len(piece) - end if end >= 0 else size + len(piece)
-                if size > ANSWER_BYTES_MAX:
-                    limit = f"{ANSWER_BYTES_MAX / 2**20:.0f} MiB"
-                    raise httpx2.StreamError(f"the answer is longer than {limit}; ask for less")
-                yield piece
-
-        @override
-        async def aclose(self) -> None:
-            await body.aclose()
-
-    is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-    encoding = response.headers.get("content-encoding", "").replace("identity", "")
-    stream = response.stream
-    bounds = bool(encoding) or not is_stream or bounds_events
-    if isinstance(stream, httpx2.AsyncByteStream) and bounds:
-        body = stream
-        response.stream = BoundedBody()
 
 
 def _describe_cause(error: BaseException) -> str:
@@ -382,14 +265,3 @@ def _describe_cause(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[Any]", error).exceptions[0]
     return str(error) if isinstance(error, ConfigError) else error_text(error)
-
-
-def _record_statuses() -> deque[int]:
-    """Start to record the last few HTTP errors of this context, and return the record."""
-    statuses: deque[int] = deque(maxlen=4)
-    _statuses.set(statuses)
-    return statuses
-
-
-def _http_error_suffix(statuses: deque[int]) -> str:
-    return f" (HTTP {statuses[-1]})" if statuses else ""
