@@ -9,9 +9,10 @@ from msgspec.structs import replace
 import windlass
 from windlass import Agent, Ask, ConfigError, RunResumed, RunStarted, TextPart, tool
 from windlass.agent import expired_questions
-from windlass.core.events import MailRefused, RunContinued, RunPaused
+from windlass.agent.sweeping import count_fruitless_tries
+from windlass.core.events import MailRefused, RunContinued, RunPaused, RunReleased
 from windlass.core.fold.run import fold
-from windlass.core.mail import PromptMail
+from windlass.core.mail import CancelMail, PromptMail
 from windlass.core.messages import UserMessage
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call, say
@@ -79,11 +80,26 @@ async def test_a_session_that_leads_nowhere_is_parked_until_somebody_resumes_it(
     agent = make_agent(journal, say("Done."))
     assert (await agent.sweep(tries_max=3)).parked == ("a",)
     pauses = [fact for fact in await journal.read("a") if isinstance(fact, RunPaused)]
-    assert "3 times" in pauses[0].reason
+    assert "3 drivers" in pauses[0].reason
     report = await agent.sweep(tries_max=3)
     assert (report.driven, report.parked) == ((), ())
     await windlass.resume(journal, "a", by="ada")
     assert (await agent.sweep(tries_max=3)).driven == ("a",)
+
+
+@pytest.mark.contract("D8", "D2")
+async def test_a_run_that_drivers_let_go_of_is_not_parked() -> None:
+    """A long call that outlives one deploy after the other is no poison: only deaths count."""
+    journal = MemoryJournal()
+    await left_open(journal, "a")
+    for number in range(8):
+        state = fold("a", await journal.read("a"))
+        facts: list[Any] = [RunResumed(seq=state.seq + 1, at=state.at)]
+        if number % 4:
+            facts.append(RunReleased("deployed", seq=state.seq + 2, at=state.at))
+        await journal.append("a", facts)
+    assert count_fruitless_tries(await journal.read("a")) == 2
+    assert (await make_agent(journal, say("Done.")).sweep(tries_max=3)).driven == ("a",)
 
 
 @pytest.mark.contract("D8")
@@ -244,3 +260,30 @@ async def test_sessions_of_others_do_not_keep_a_sweep_from_its_own() -> None:
         await left_open(journal, f"other{number}", name="cook")
     agent = make_agent(journal, say("Done."))
     assert (await agent.sweep(limit=2)).driven == ("a",)
+
+
+@pytest.mark.contract("D8")
+async def test_messages_for_others_do_not_keep_a_sweep_from_its_own() -> None:
+    """As above, with prompts that nobody has begun: the oldest are for another agent."""
+    journal = MemoryJournal()
+    for number in range(3):
+        await make_agent(journal, name="cook").start("Go.", session=f"other{number}", drive=False)
+    clerk = make_agent(journal, say("Done."))
+    await clerk.start("Go.", session="a", drive=False)
+    assert (await clerk.sweep(limit=2)).driven == ("a",)
+
+
+@pytest.mark.contract("D8")
+async def test_a_message_is_heeded_although_a_prompt_for_another_agent_waits_behind_it(
+    clock: VirtualClock,
+) -> None:
+    """No prompt begins while a run is open, so what was posted is for the agent of that run."""
+    journal = MemoryJournal()
+    await left_waiting(journal, clock, "a")
+    cook = make_agent(journal, name="cook")
+    await cook.start("Go.", session="a", drive=False, on_busy="queue")
+    # Posted to a driver that was killed before it took the message.
+    await journal.post_mail("a", CancelMail("enough", run=1))
+    agent = make_agent(journal, say("Then not."), gate=FixedGate(Ask("May I?")), clock=clock)
+    assert (await agent.sweep()).driven == ("a",)
+    assert not fold("a", await journal.read("a")).is_active

@@ -17,6 +17,7 @@ from windlass.agent import control
 from windlass.agent.driving import SessionDriver
 from windlass.agent.expired_questions import ExpiredQuestions
 from windlass.agent.runs import LiveRuns
+from windlass.agent.work_items import BACKLOG_SEEN, describe_mailed
 from windlass.core.errors import NothingToDo, SessionBusy, SetupDrifted, WindlassError
 from windlass.core.events import (
     RULES_VERSION,
@@ -148,9 +149,24 @@ class Sweeper:
         journal = self._journal
         names: list[str] = []
         if isinstance(journal, Mailbox):
-            names += await journal.list_mailed(limit)
+            names += await self._list_mailed(journal, limit)
         names += [each.session for each in await self.list_undriven(limit)]
         return list(dict.fromkeys(names))[:limit]
+
+    async def _list_mailed(self, journal: Mailbox, limit: int) -> list[str]:
+        """Return up to `limit` sessions with messages that this agent may take, the oldest first.
+
+        Those of other agents, and those that somebody drives, must not hide what comes after them.
+        """
+        own = self._runs.world.agent
+        names: list[str] = []
+        for session in await journal.list_mailed(BACKLOG_SEEN):
+            item = await describe_mailed(self._journal, session, own)
+            if item is not None and item.agent == own:
+                names.append(session)
+            if len(names) >= limit:
+                break
+        return names
 
     async def list_undriven(self, limit: int) -> list[SessionSummary]:
         """Return root sessions of this agent that need a driver: abandoned, or asked in vain.
@@ -216,7 +232,9 @@ class Sweeper:
         if not await self._sessions.has_work(state):
             return "skipped"
         if state.is_active and count_fruitless_tries(facts) >= tries_max:
-            await self.park(session, f"it was driven {tries_max} times without any progress")
+            await self.park(
+                session, f"{tries_max} drivers in a row died in it without any progress"
+            )
             return "parked"
         await self._sessions.drive(session, consent=consent)
         self._troubles.pop(session, None)
@@ -260,14 +278,19 @@ class Sweeper:
 
 
 def count_fruitless_tries(facts: Sequence[Fact]) -> int:
-    """Return how often the open run was taken over since it last got anywhere.
+    """Return how many drivers of the open run have died since it last got anywhere.
 
     The facts count it, so that a session which kills each process that drives it is noticed too.
+    A driver that let go of the run does not count: a call may take longer than a day of deploys.
     """
     tries = 0
+    was_released = False
     for fact in reversed(facts):
-        if isinstance(fact, RunResumed):
-            tries += 1
+        if isinstance(fact, RunReleased):
+            was_released = True
+        elif isinstance(fact, RunResumed):
+            tries += not was_released
+            was_released = False
         elif isinstance(fact, StepProposed | CallFinished | RunContinued | RunStarted | RunEnded):
             break
     return tries

@@ -9,7 +9,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
 
@@ -17,18 +16,13 @@ import msgspec
 
 from windlass.agent.agent import Agent
 from windlass.agent.sweeping import AcceptsStart
-from windlass.core.admission import read_priority
+from windlass.agent.work_items import BACKLOG_SEEN, WorkItem, describe_mailed
 from windlass.core.errors import ConfigError, WindlassError
-from windlass.core.events import RunStarted
 from windlass.core.limits import check_numbers
-from windlass.core.mail import PromptMail
 from windlass.core.session_query import sort_sessions
-from windlass.core.session_summary import find_parent
 from windlass.logs import get_logger
-from windlass.ports import Clock, Journal, Mailbox, SessionLeases
+from windlass.ports import Clock, Journal, Mailbox
 
-BACKLOG_SEEN = 1_000
-"""How many sessions with messages are known at a time: of these, the most urgent come first."""
 BEGUN_MAX = 8
 """How many sessions a look begins. More wait for the next look, which comes soon, or for that of
 another worker: else whoever looks first would take all the runs of a worker that died."""
@@ -63,19 +57,6 @@ class WorkLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_numbers(self, *self.__struct_fields__)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkItem:
-    """A session that may need a driver."""
-
-    session: str
-    agent: str
-    caller: str
-    has_mail: bool = False
-    """Found by its messages, not by a run that nobody drives."""
-    priority: int = 0
-    """Of the prompt that waits: a higher one is begun first."""
 
 
 class WorkPlacer(Protocol):
@@ -140,7 +121,7 @@ class SessionWorker:
         """Return a session as work of an agent; its caller is read only if callers have limits."""
         if self._limits.runs_per_caller is None or not isinstance(self._journal, Mailbox):
             return WorkItem(session, agent, "")
-        found = await self._describe_mailed(self._journal, session)
+        found = await describe_mailed(self._journal, session, agent)
         return WorkItem(session, agent, found.caller if found is not None else "")
 
     def wake(self) -> None:
@@ -279,7 +260,7 @@ class SessionWorker:
         self._backlog = {name: self._backlog[name] for name in names if name in self._backlog}
         unknown = [name for name in names if name not in seen and name not in self._backlog]
         for session in unknown[:limit]:
-            item = await self._describe_mailed(journal, session)
+            item = await describe_mailed(self._journal, session, next(iter(self._agents)))
             if item is not None and item.agent in self._agents:
                 self._backlog[session] = item
             elif item is not None:
@@ -287,25 +268,3 @@ class SessionWorker:
                 self._rest_until[session] = self._clock.now() + FOREIGN_REST_S
         items = [self._backlog[name] for name in names if name in self._backlog.keys() - seen]
         return sorted(items, key=lambda item: -item.priority)
-
-    async def _describe_mailed(self, journal: Mailbox, session: str) -> WorkItem | None:
-        """Return whose work a session with messages is; None if somebody drives it already."""
-        if isinstance(self._journal, SessionLeases) and await self._journal.is_leased(session):
-            return None
-        prompts = await journal.read_mail(session, "prompts")
-        for letter in prompts[:1]:
-            message = letter.message
-            if isinstance(message, PromptMail) and message.agent:
-                priority = read_priority(message.context)
-                return WorkItem(
-                    session, message.agent, message.caller, has_mail=True, priority=priority
-                )
-        facts = await self._journal.read(session)
-        if find_parent(facts):
-            # A sub-agent whose caller has ended: any agent may settle it.
-            return WorkItem(session, next(iter(self._agents)), "")
-        for fact in reversed(facts):
-            if isinstance(fact, RunStarted):
-                return WorkItem(session, fact.agent, fact.caller, has_mail=True)
-        # A prompt that names no agent, in a session without runs: any agent may begin it.
-        return WorkItem(session, next(iter(self._agents)), "")

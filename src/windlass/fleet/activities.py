@@ -18,7 +18,8 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from windlass.agent.agent import Agent
 from windlass.agent.sweeping import AcceptsStart, VisitOutcome
-from windlass.agent.working import SessionWorker, WorkItem
+from windlass.agent.work_items import WorkItem
+from windlass.agent.working import SessionWorker
 from windlass.core.errors import NothingToDo, SessionBusy, SetupDrifted, WindlassError
 from windlass.core.events import RunStarted
 from windlass.core.mail import PromptMail

@@ -13,7 +13,8 @@ from typing import Any
 from temporalio.worker import PollerBehaviorSimpleMaximum, UnsandboxedWorkflowRunner, Worker
 
 from windlass.agent.agent import Agent
-from windlass.agent.working import SessionWorker, WorkItem, WorkLimits
+from windlass.agent.work_items import WorkItem
+from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.fleet.activities import HEARTBEATS, SessionActivities, TakingRules
 from windlass.fleet.engine import EngineUnreachable, TemporalEngine, connect_engine
 from windlass.fleet.engine_address import EngineAddress, parse_engine_address
