@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from windlass import Agent, Event, ModelInfo, Projection, RunEnded, apply_event, tool
+from windlass import Agent, Ask, Event, ModelInfo, Projection, RunEnded, apply_event, tool
 from windlass.core.projection.project import without_live_parts
 from windlass.core.projection.view import ReplyEntry
 from windlass.core.setup import LoopPolicy
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
+    FixedGate,
     ScriptedModel,
     Trace,
     VirtualClock,
@@ -247,3 +249,79 @@ async def test_sub_agents_are_shown_whenever_a_watcher_comes(
         assert all(found[name] == whole[name] for name in found)
         counts.add(len(found))
     assert max(counts) == 2
+
+
+def make_waiting_family(journal: Any, clock: VirtualClock, *calls: Any) -> Agent[str]:
+    """Return an agent whose sub-agent has one that must ask before it looks."""
+    grandchild = Agent(
+        ScriptedModel([call("look", {"at": 3})]),
+        tools=[look],
+        gate=FixedGate(Ask("May I?")),
+        clock=clock,
+    )
+    child = Agent(
+        ScriptedModel([[say("I ask."), call("grand", {"task": "Dig."})]]),
+        tools=[grandchild.as_tool("grand")],
+        clock=clock,
+    )
+    model = ScriptedModel([[call("helper", {"task": "Look."}), *calls], "Done."])
+    sleeper = Agent(
+        ScriptedModel([call("sleep_long"), "Slept."]),
+        tools=[tool(sleep_long, effect="read")],
+        clock=clock,
+    )
+    tools = [child.as_tool("helper"), sleeper.as_tool("sleeper")]
+    return Agent(model, tools=tools, journal=journal, clock=clock)
+
+
+async def sleep_long() -> str:
+    """Take a long time."""
+    await asyncio.sleep(100)
+    return "slept"
+
+
+async def watch_for(agent: Agent[str], seconds: float) -> tuple[Projection, Trace]:
+    """Watch a session for some time, or until the watch ends."""
+    view = Projection("s")
+    trace = Trace()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            async for event in agent.watch("s"):
+                trace(event)
+                view = apply_event(view, event)
+    places = [(event.seq, event.nth) for event in trace.events]
+    assert places == sorted(set(places))
+    return view, trace
+
+
+@pytest.mark.contract("D12", "D13")
+@pytest.mark.parametrize("place", ["here", "elsewhere"])
+@pytest.mark.parametrize("caller", ["waits too", "works on"])
+async def test_sub_agents_that_wait_are_shown_to_those_who_come_late(
+    clock: VirtualClock, place: str, caller: str
+) -> None:
+    """As to one who was there when they asked, also when nobody drives the session any more."""
+    journal = MemoryJournal()
+    calls = [call("sleeper", {"task": "Sleep."})] if caller == "works on" else []
+    agent = make_waiting_family(journal, clock, *calls)
+    watching = agent
+    if place == "elsewhere":
+        watching = Agent(ScriptedModel([]), journal=journal, clock=clock)
+    first = Projection("s")
+
+    def watch(event: Event) -> None:
+        nonlocal first
+        first = apply_event(first, event)
+
+    running = asyncio.create_task(agent.run("Go.", session="s", on_event=watch))
+    await asyncio.sleep(20)
+    assert running.done() == (caller == "waits too")
+    late, _ = await watch_for(watching, 20)
+    shown = nested_projections(late)
+    assert shown == nested_projections(first)
+    assert len(shown) == 2 + len(calls)
+    assert (await running).outcome == "suspended"
+    after, _ = await watch_for(watching, 20)
+    waiting = nested_projections(after)
+    assert {name: nested_projections(first)[name] for name in waiting} == waiting
+    assert len(waiting) == 2

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from windlass.agent.event_stream import EventStream
-from windlass.agent.nested_sessions import NestedSessions
+from windlass.agent.nested_sessions import NestedSessions, WaitingCalls, mark_waiting
 from windlass.agent.shown_reply import ShownReply
 from windlass.core.events import (
     AttemptDiscarded,
@@ -32,7 +32,7 @@ from windlass.core.events import (
     TextDelta,
     ThinkingDelta,
 )
-from windlass.core.live_batch import FactMark, LiveBatch
+from windlass.core.live_batch import FactMark, LiveBatch, count_places
 from windlass.core.reply_hold import visible_facts
 from windlass.core.secrets.mask import Mask
 from windlass.core.secrets.mask_pieces import PieceMask
@@ -108,6 +108,7 @@ class _SessionFollower:
         self._place = (after, 0)
         """The place of the last event that was yielded."""
         self._last_read = after
+        self._waiting = WaitingCalls()
         self._unshown: deque[Event] = deque()
         """Facts that were read, and wait for the deltas before them."""
         self._waiting_since = 0.0
@@ -138,6 +139,10 @@ class _SessionFollower:
                 if not is_driven:
                     for event in self._release_facts():
                         yield event
+                if not is_driven or self._has_ended:
+                    async with aclosing(self._show_waiting()) as events:
+                        async for event in events:
+                            yield event
                 if self._has_ended:
                     return
         finally:
@@ -203,6 +208,7 @@ class _SessionFollower:
                 reason = "the attempt broke off"
                 yield AttemptDiscarded(failed.step, failed.attempt, reason, seq=seq, nth=nth + 1)
             self._place = (fact.seq, 0)
+            self._waiting.learn_fact(fact)
             self._learn_fact(fact)
             self._has_ended = isinstance(fact, RunEnded) and not self._unshown
             yield fact
@@ -219,6 +225,19 @@ class _SessionFollower:
                 self._reply.start_attempt()
             case _:
                 pass
+
+    async def _show_waiting(self) -> AsyncGenerator[Event]:
+        """Yield what the sub-agents have done that wait, as far as it was not shown.
+
+        No driver tells of them: whoever comes now would see them only when they go on.
+        """
+        for waiting in self._waiting.take_all():
+            for mark in await mark_waiting(self._journal, waiting):
+                seq, nth = self._place
+                placed = replace(mark, seq=seq, nth=nth + count_places(mark))
+                for shown in await self._nested.show(placed, is_snapshot=True):
+                    self._place = (shown.seq, shown.nth)
+                    yield _mask_foreign_delta(self._mask, shown)
 
     # Deltas, from the live channel.
 

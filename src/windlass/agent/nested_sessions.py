@@ -6,7 +6,8 @@ late has missed, are read from the sub-agent's own session: a mark says how many
 place in the caller's session leaves room for them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -14,6 +15,8 @@ from windlass.agent.shown_reply import ShownReply
 from windlass.core.events import (
     AttemptDiscarded,
     AttemptStarted,
+    CallFinished,
+    CallWaiting,
     Delta,
     Event,
     Fact,
@@ -23,10 +26,55 @@ from windlass.core.events import (
     RunStarted,
     StepProposed,
 )
-from windlass.core.live_batch import FactMark
+from windlass.core.live_batch import FactMark, count_places
 from windlass.core.reply_hold import visible_facts
 from windlass.core.secrets.mask import Mask
 from windlass.ports import Journal
+
+
+async def mark_waiting(journal: Journal, waiting: CallWaiting) -> list[NestedEvent]:
+    """Return marks of the sub-agent of a call that waits, and of those that wait below it.
+
+    With them a watcher is shown what these have done, although nobody drives them now.
+    """
+    facts = await journal.read(waiting.session)
+    if not facts:
+        return []
+    agent = next((fact.agent for fact in facts if isinstance(fact, RunStarted)), "")
+    nest = partial(NestedEvent, waiting.call_id, agent, waiting.session)
+    marks = [nest(FactMark(facts[-1].seq))]
+    nth = 0
+    for below in WaitingCalls(facts).take_all():
+        for mark in await mark_waiting(journal, below):
+            nth += count_places(mark)
+            marks.append(nest(replace(mark, seq=facts[-1].seq, nth=nth)))
+    return marks
+
+
+class WaitingCalls:
+    """The calls of the last run whose sub-agents wait, by the facts that were learned."""
+
+    def __init__(self, facts: Iterable[Event] = ()) -> None:
+        self._calls: dict[str, CallWaiting] = {}
+        for fact in facts:
+            self.learn_fact(fact)
+
+    def learn_fact(self, fact: Event) -> None:
+        match fact:
+            case CallWaiting(call_id):
+                self._calls[call_id] = fact
+            case CallFinished(call_id):
+                self._calls.pop(call_id, None)
+            case RunStarted() | RunEnded():
+                self._calls.clear()
+            case _:
+                pass
+
+    def take_all(self) -> Sequence[CallWaiting]:
+        """Return those that were learned since the last time."""
+        calls = tuple(self._calls.values())
+        self._calls.clear()
+        return calls
 
 
 class NestedSessions:

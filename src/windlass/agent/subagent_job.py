@@ -6,7 +6,7 @@ questions of all that work for it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, overload
 
@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from windlass.agent.build import AgentParts
 from windlass.agent.child_sessions import as_subagent_charges, find_own_session
+from windlass.agent.nested_sessions import mark_waiting
 from windlass.agent.openings import RunTask
 from windlass.core.control_facts import NestedQuestion
 from windlass.core.errors import ConfigError
@@ -83,7 +84,13 @@ class SubagentJob:
                 self._run.remove_child(child)
             if result.outcome not in _UNFINISHED:
                 return result
-            await self._wait_to_go_on(driver, result)
+            # Without a wait in between: whoever begins to watch meanwhile must be told of it.
+            parked = ParkedChild(child.take_snapshot())
+            self._run.add_child(parked)
+            try:
+                await self._wait_to_go_on(driver, result, parked)
+            finally:
+                self._run.remove_child(parked)
 
     def _open_session(self, state: State, task: str) -> Sequence[Fact]:
         caller = self._run.read_state()
@@ -131,7 +138,9 @@ class SubagentJob:
     def _show_nested(self, name: str, session: str, event: Event) -> None:
         self._run.show_delta(NestedEvent(self._call_id, name, session, event))
 
-    async def _wait_to_go_on(self, driver: RunDriver, result: RunResult[Any]) -> None:
+    async def _wait_to_go_on(
+        self, driver: RunDriver, result: RunResult[Any], child: "ParkedChild"
+    ) -> None:
         """Park the call until the sub-agent can go on; or until the call is cancelled."""
         if result.outcome == "released":
             # The caller must not let go of its session before this one is free.
@@ -143,7 +152,9 @@ class SubagentJob:
         waiters = await self._listen_for_mail(
             {session, *(question.session for question in questions)}
         )
-        woken = self._call.park(CallWaiting(self._call_id, session, questions))
+        waiting = CallWaiting(self._call_id, session, questions)
+        child.marks = await mark_waiting(self._world.journal, waiting)
+        woken = self._call.park(waiting)
         try:
             await asyncio.wait({woken, *waiters}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -213,6 +224,29 @@ class LiveChild:
 
     def take_snapshot(self) -> Iterator[NestedEvent]:
         return map(self._nest, self._control.take_snapshot())
+
+
+class ParkedChild:
+    """The run of a sub-agent that waits: nothing reaches it here, and it is still shown."""
+
+    def __init__(self, marks: Iterable[NestedEvent]) -> None:
+        self.marks: Sequence[NestedEvent] = tuple(marks)
+        """Of its facts, and of those of the sub-agents that wait below it."""
+
+    def release(self, reason: str, grace_s: float) -> None:
+        """Nobody drives it."""
+
+    def pause(self, reason: str, by: str) -> None:
+        """It is paused when it goes on, if its caller is paused then."""
+
+    def end_pause(self, by: str) -> None:
+        """As for `pause`."""
+
+    def raise_limits(self, by: str) -> None:
+        """It goes on with the limits that its caller has then."""
+
+    def take_snapshot(self) -> Iterable[NestedEvent]:
+        return self.marks
 
 
 def limit_spending(limits: Limits, remaining: Amount) -> Limits:
