@@ -132,19 +132,26 @@ class UndrivenRuns:
         """
         charges: dict[str, Sequence[Charge]] = {}
         for call in state.step_calls:
-            task = call.decoded_arguments.get("task")
+            arguments = call.decoded_arguments
+            code = arguments.get("code")
+            # The task of a sub-agent, or the code that makes calls.
+            task = arguments.get("task", code)
             is_open = call.began and call.phase != "closed" and call.id not in closed_calls
             if not is_open or not isinstance(task, str):
                 continue
             child = await find_own_session(self.journal, f"{state.session}/{call.id}", task)
             if child.is_active:
-                child = await self._end_child(child, RunEnded("cancelled", CALLER_ENDED, by=end.by))
-            if child.run is not None:
+                child = await self.end_child(child, by=end.by)
+            # Code pays for nothing. What an attempt of it had reserved was never at stake.
+            if child.run is not None and task is not code:
                 charges[call.id] = as_subagent_charges(child.run.ledger.charges)
         return charges
 
-    async def _end_child(self, child: State, end: RunEnded) -> State:
-        """End the run of a sub-agent. Returns its session as it is then."""
+    async def end_child(self, child: State, by: str = "") -> State:
+        """End the run of one that works for a run, if it is open. Returns its session then."""
+        if not child.is_active:
+            return child
+        end = RunEnded("cancelled", CALLER_ENDED, by=by)
         session = child.session
         has_posted = False
         while True:

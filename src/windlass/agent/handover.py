@@ -6,7 +6,7 @@ and is started again with the same key goes on with the right one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Unpack
 from uuid import uuid4
 
@@ -70,7 +70,11 @@ def hand_over_tool(members: Mapping[str, str]) -> Tool[..., Any]:
         "additionalProperties": False,
     }
     description = f"Hand the conversation over to another agent, who sees all of it.\n{about}"
-    return Tool[..., Any].from_schema(HAND_OVER_TOOL, description, schema, hand_over, effect="read")
+    built = Tool[..., Any].from_schema(
+        HAND_OVER_TOOL, description, schema, hand_over, effect="read"
+    )
+    # Who takes over is read from the calls of the session itself.
+    return replace(built, only_by_model=True)
 
 
 async def run_with_handover(

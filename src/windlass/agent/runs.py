@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from windlass.agent.approvals import answer_from_mail, consult_approver, expired_answers
 from windlass.agent.child_sessions import UndrivenRuns
 from windlass.agent.following import follow_driver, follow_session
+from windlass.agent.nested_calls import NestedCallSession
 from windlass.agent.observers import (
     Observation,
     ObservedTools,
@@ -28,14 +29,14 @@ from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
 from windlass.core.state import State
 from windlass.journals.wording import describe_unknown_session
-from windlass.ports import CallerRun, ChildRun, RunBoundTools, Watcher, World
+from windlass.ports import CallerRun, RunBoundTools, Watcher, World
 from windlass.runtime.deadlines import Deadlines
 from windlass.runtime.driver import DriverServices, Opening, RunDriver
 from windlass.runtime.leases import hold_session
 from windlass.runtime.leftover_tasks import LeftoverTasks, wait_until_done
 from windlass.runtime.publisher import EventPublisher
 from windlass.runtime.recorder import Recorder
-from windlass.runtime.run_control import RunControl
+from windlass.runtime.run_control import LateControl
 from windlass.runtime.state_cache import StateCache
 
 ValueT = TypeVar("ValueT")
@@ -43,21 +44,6 @@ PAUSED_OUTCOMES = ("suspended", "paused", "released")
 """Outcomes that are not ends: the run can go on."""
 RELEASE_GRACE_S = 10.0
 """How long the calls of a run that is let go may take to finish."""
-
-
-class LateControl:
-    """Leads the tools of a run to its control, which exists only once its driver does."""
-
-    def __init__(self) -> None:
-        self.run: RunControl | None = None
-
-    def add_child(self, child: ChildRun) -> None:
-        if self.run is not None:
-            self.run.add_child(child)
-
-    def remove_child(self, child: ChildRun) -> None:
-        if self.run is not None:
-            self.run.remove_child(child)
 
 
 class LiveRuns:
@@ -148,7 +134,7 @@ class LiveRuns:
         return publisher
 
     def _world_for(
-        self, recorder: Recorder, observation: Observation | None, control: "LateControl"
+        self, recorder: Recorder, observation: Observation | None, control: LateControl
     ) -> World:
         """Return the world of one run: its tools know the run, or its trace, where they need to."""
         tools = self._world.tools
@@ -165,6 +151,7 @@ class LiveRuns:
                 show_delta,
                 control.add_child,
                 control.remove_child,
+                partial(NestedCallSession, LiveRuns),
             )
             tools = tools.bind_run(caller)
         if observation is not None:

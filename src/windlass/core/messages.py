@@ -71,6 +71,12 @@ ReplyPart = TextPart | ThinkingPart | ToolCall
 ResultKind = Literal["value", "error", "denied", "invalid", "timed_out", "cancelled", "unknown"]
 
 
+Effect = Literal["read", "idempotent", "write"]
+"""What a tool does: only reads, may be repeated safely, or must not run twice."""
+Label = Literal["untrusted", "private", "external"]
+"""Of a tool: its results are text from outside, or private data; it sends its arguments out."""
+
+
 class ToolResult(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What became of a call. Every kind but `value` tells the model what went wrong."""
 
@@ -80,6 +86,8 @@ class ToolResult(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The call is not at fault: a service that the tool needs did not answer."""
     artifacts: tuple[str, ...] = ()
     """The ids under which texts of this result, which is shortened, can be read whole."""
+    labels: tuple[Label, ...] = ()
+    """What this result brings into the session besides the labels of its tool."""
 
     @classmethod
     def from_text(cls, kind: ResultKind, text: str, *, outage: bool = False) -> Self:
@@ -188,11 +196,6 @@ class ToolResults(
 
 Message = UserMessage | AssistantMessage | ToolResults
 """What a transcript consists of."""
-
-Effect = Literal["read", "idempotent", "write"]
-"""What a tool does: only reads, may be repeated safely, or must not run twice."""
-Label = Literal["untrusted", "private", "external"]
-"""Of a tool: its results are text from outside, or private data; it sends its arguments out."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):

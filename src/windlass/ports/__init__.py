@@ -33,13 +33,27 @@ from windlass.ports.models import (
 )
 from windlass.ports.tools import (
     CallContext,
+    NestableTools,
     PreviewingTools,
     ReconcileOutcome,
     RecoverableTools,
     Tools,
     UndoableTools,
 )
-from windlass.ports.world import CallerRun, ChildRun, Clock, Recaller, RunBoundTools, Watcher, World
+from windlass.ports.world import (
+    CallerRun,
+    CallScript,
+    ChildRun,
+    Clock,
+    NestedCall,
+    NestedCalls,
+    NestedOutcome,
+    NestingCall,
+    Recaller,
+    RunBoundTools,
+    Watcher,
+    World,
+)
 
 __all__ = [
     "AppendSignals",
@@ -48,6 +62,7 @@ __all__ = [
     "AsyncClosableJournal",
     "BlobStore",
     "CallContext",
+    "CallScript",
     "CallerRun",
     "ChildRun",
     "Clock",
@@ -62,6 +77,11 @@ __all__ = [
     "LiveSubscription",
     "Mailbox",
     "Model",
+    "NestableTools",
+    "NestedCall",
+    "NestedCalls",
+    "NestedOutcome",
+    "NestingCall",
     "PreviewingTools",
     "RateLimitedModel",
     "Recaller",

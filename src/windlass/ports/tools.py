@@ -151,3 +151,13 @@ class PreviewingTools(Protocol):
         themselves. It changes nothing, answers in seconds and does not raise.
         """
         ...
+
+
+@runtime_checkable
+class NestableTools(Protocol):
+    """Tools of which some can be called by the code of another tool."""
+
+    @property
+    def nested_specs(self) -> tuple[ToolSpec, ...]:
+        """Those tools."""
+        ...

@@ -6,13 +6,14 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from windlass.core.events import Delta, Event, KnowledgeRecalled, NestedEvent
+from windlass.core.messages import CallOutcome, Label, ToolResult, ToolSpec
 from windlass.core.schema import JsonSchema
 from windlass.core.secrets.mask import Mask
 from windlass.core.state import State
 from windlass.ports.gates import Approver, Gate
 from windlass.ports.journals import BlobStore, Journal
 from windlass.ports.models import Model, RequestGovernor, Timeouts
-from windlass.ports.tools import Tools
+from windlass.ports.tools import CallContext, Tools
 
 
 class Clock(Protocol):
@@ -92,6 +93,64 @@ def _ignore_child(_child: ChildRun) -> None:
     """Nobody speaks to the run."""
 
 
+class NestedCall(msgspec.Struct, frozen=True):
+    """A call that the code of a call makes."""
+
+    name: str
+    arguments: str
+    """A JSON object."""
+
+
+class NestingCall(msgspec.Struct, frozen=True):
+    """A call whose code makes calls."""
+
+    context: CallContext
+    call_id: str
+    name: str
+    """The name of its tool."""
+    code: str
+
+
+class CallScript(Protocol):
+    """Code that makes calls, one after another."""
+
+    async def next_call(self, last: ToolResult | None) -> NestedCall | None:
+        """Give the code the result of its last call; return its next one, or None at its end."""
+        ...
+
+
+class NestedOutcome(msgspec.Struct, frozen=True):
+    """What the calls of some code came to."""
+
+    calls: tuple[CallOutcome, ...]
+    """All calls that were judged, with what became of them."""
+    started: frozenset[str]
+    """The ids of the calls that had started."""
+    labels: frozenset[Label]
+    """What their results brought along."""
+
+
+class NestedCalls(Protocol):
+    """The calls that the code of one call makes: a session of its own, which works for the run."""
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools that the code may call."""
+        ...
+
+    async def run(self, script: CallScript) -> None:
+        """Judge, record and run the calls of a script until its end. A cancel ends them, too."""
+        ...
+
+    async def read_outcome(self) -> NestedOutcome:
+        """Return what was called so far."""
+        ...
+
+    async def end(self) -> None:
+        """End what another driver left open."""
+        ...
+
+
 class CallerRun(msgspec.Struct, frozen=True):
     """The run that a sub-agent works for. Only the tools of sub-agents are given it."""
 
@@ -104,6 +163,8 @@ class CallerRun(msgspec.Struct, frozen=True):
     add_child: Callable[[ChildRun], None] = _ignore_child
     """Let what is asked of the caller's run reach the run of a sub-agent."""
     remove_child: Callable[[ChildRun], None] = _ignore_child
+    nest_calls: Callable[["CallerRun", NestingCall], NestedCalls] | None = None
+    """Prepare the session for the calls that the code of a call makes; None outside of a run."""
 
 
 @runtime_checkable

@@ -122,3 +122,18 @@ class RunControl:
                 self._in_flight.parked_calls.wake_all()
             case _:
                 pass
+
+
+class LateControl:
+    """Leads the tools of a run to its control, which exists only once its driver does."""
+
+    def __init__(self) -> None:
+        self.run: RunControl | None = None
+
+    def add_child(self, child: ChildRun) -> None:
+        if self.run is not None:
+            self.run.add_child(child)
+
+    def remove_child(self, child: ChildRun) -> None:
+        if self.run is not None:
+            self.run.remove_child(child)

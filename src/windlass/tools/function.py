@@ -5,7 +5,7 @@ import math
 import re
 import string
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import (
     Any,
@@ -138,7 +138,11 @@ class Tool(Generic[P, R]):
     address: FunctionAddress | None = field(default=None, repr=False)
     """Where a process of its own finds the function; None if it runs in this process."""
     bind_run: Callable[[CallerRun], Callable[P, R]] | None = field(default=None, repr=False)
-    """Makes the function for one run; only for tools that give tasks to sub-agents."""
+    """Makes the function for one run; only for tools that have sessions of their own."""
+    bind_reconcile: Callable[[CallerRun], ToolFunction] | None = field(default=None, repr=False)
+    """Makes `reconcile` for one run, in the same way."""
+    only_by_model: bool = False
+    """Whether code that calls tools must leave it alone: only a call of the model has a meaning."""
     preview: ToolFunction | None = field(default=None, repr=False)
     """Says what a call would change."""
     team: Mapping[str, NestedPreview] = field(default_factory=dict[str, NestedPreview], repr=False)
@@ -236,6 +240,16 @@ def as_tool(given: "Tool[..., Any] | ToolFunction") -> "Tool[..., Any]":
     if isinstance(given, Tool):
         return cast("Tool[..., Any]", given)
     return tool(given)
+
+
+def bind_tool(given: "Tool[..., Any]", run: CallerRun) -> "Tool[..., Any]":
+    """Return a tool that has sessions of its own, for one run."""
+    if given.bind_run is None:
+        return given
+    reconcile = given.reconcile
+    if given.bind_reconcile is not None:
+        reconcile = given.bind_reconcile(run)
+    return replace(given, function=given.bind_run(run), reconcile=reconcile)
 
 
 def _function_name(fn: ToolFunction) -> str:

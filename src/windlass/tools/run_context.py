@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, final
 
@@ -85,3 +86,27 @@ class RunContext(Generic[DepsT_co]):
         if self.loop is None:
             return True
         return asyncio.run_coroutine_threadsafe(self.still_driving(), self.loop).result()
+
+
+class ProgressRelay:
+    """Passes a tool's reports to the event loop, from any thread, until the call is over."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._open = True
+
+    def __call__(self, text: str) -> None:
+        if threading.get_ident() == self._loop_thread:
+            self._relay_report(text)
+            return
+        with suppress(RuntimeError):  # The loop is closed, so nobody can watch any more.
+            self._loop.call_soon_threadsafe(self._relay_report, text)
+
+    def _relay_report(self, text: str) -> None:
+        if self._open:
+            self._report(text)
+
+    def close(self) -> None:
+        self._open = False

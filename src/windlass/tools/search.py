@@ -8,6 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -83,7 +84,8 @@ def build_search_tools(specs: Sequence[ToolSpec]) -> tuple[Tool[..., Any], Tool[
     call = cast("type[Tool[..., Any]]", Tool).from_schema(
         CALL_SPEC.name, CALL_SPEC.description, CALL_SPEC.parameters, unreachable
     )
-    return search, call
+    # For code, all tools are there.
+    return replace(search, only_by_model=True), replace(call, only_by_model=True)
 
 
 def _count_words(spec: ToolSpec) -> Counter[str]:

@@ -6,10 +6,7 @@ The law: a tool that fails has a result too. `run` raises only when it is cancel
 import asyncio
 import copy
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
@@ -37,7 +34,7 @@ from windlass.tools.attempts import (
     ToolTimedOut,
 )
 from windlass.tools.breaker import CircuitBreaker, EndpointVerdict
-from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolFunction, as_tool
+from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolFunction, as_tool, bind_tool
 from windlass.tools.outcomes import (
     breaker_verdict,
     build_result,
@@ -51,7 +48,7 @@ from windlass.tools.previews import preview_call
 from windlass.tools.process_calls import call_in_process
 from windlass.tools.profile import Profile
 from windlass.tools.results import clip_result
-from windlass.tools.run_context import RunContext
+from windlass.tools.run_context import ProgressRelay, RunContext
 from windlass.tools.search import build_search_tools
 from windlass.tools.undo import build_undo_tool, take_snapshot
 
@@ -138,10 +135,19 @@ class Toolbox:
         other._breakers = {**new, **self._breakers}  # noqa: SLF001 - as above
         return other
 
+    @property
+    def nested_specs(self) -> tuple[ToolSpec, ...]:
+        """The tools that the code of another tool can call."""
+        return tuple(
+            tool.spec
+            for tool in self._tools.values()
+            if not tool.only_by_model and tool.bind_run is None and not tool.spec.needs_artifact
+        )
+
     def bind_run(self, run: CallerRun) -> "Toolbox":
         """Return the same tools for one run: tools of sub-agents get the run that they work for."""
         bound = {
-            name: replace(tool, function=tool.bind_run(run))
+            name: bind_tool(tool, run)
             for name, tool in self._tools.items()
             if tool.bind_run is not None
         }
@@ -217,7 +223,7 @@ class Toolbox:
         tool: Tool[..., Any],
         cleared: ClearedCall,
         context: CallContext,
-        progress: "ProgressRelay",
+        progress: ProgressRelay,
     ) -> ToolResult:
         """Run attempts while a retry may help. All of them share the timeout of the call."""
         loop = asyncio.get_running_loop()
@@ -285,7 +291,7 @@ class Toolbox:
             breaker.record_outcome(admission, verdict, loop.time())
 
     def _build_context(
-        self, cleared: ClearedCall, context: CallContext, progress: "ProgressRelay", attempt: int
+        self, cleared: ClearedCall, context: CallContext, progress: ProgressRelay, attempt: int
     ) -> RunContext[Any]:
         return RunContext(
             deps=self._deps,
@@ -360,30 +366,6 @@ def _report_blocking(context: RunContext[Any], seconds: float) -> None:
 
 def _report_late_result(tool: Tool[..., Any], context: CallContext, late: ToolReturned) -> None:
     context.on_late_result(build_result(tool, late, 1))
-
-
-class ProgressRelay:
-    """Passes a tool's reports to the event loop, from any thread, until the call is over."""
-
-    def __init__(self, report: Callable[[str], None]) -> None:
-        self._report = report
-        self._loop = asyncio.get_running_loop()
-        self._loop_thread = threading.get_ident()
-        self._open = True
-
-    def __call__(self, text: str) -> None:
-        if threading.get_ident() == self._loop_thread:
-            self._relay_report(text)
-            return
-        with suppress(RuntimeError):  # The loop is closed, so nobody can watch any more.
-            self._loop.call_soon_threadsafe(self._relay_report, text)
-
-    def _relay_report(self, text: str) -> None:
-        if self._open:
-            self._report(text)
-
-    def close(self) -> None:
-        self._open = False
 
 
 def _check_unique_names(tools: Sequence[Tool[..., Any]]) -> None:

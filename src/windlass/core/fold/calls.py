@@ -174,8 +174,10 @@ def apply_call_finished(state: State, fact: CallFinished) -> State:
     """Close a call with its result, and remember the labels of what its tool returned."""
     call, _ = _move_call(state, fact)
     spec = state.setup.find_tool(call.call.name) if state.setup else None
+    source = f"{call.call.name} ({call.id})"
     if spec is not None:
-        state = add_labels(state, spec.labels, f"{call.call.name} ({call.id})")
+        state = add_labels(state, spec.labels, source)
+    state = add_labels(state, fact.result.labels, source)
     if fact.result.artifacts:
         state = mark_artifacts(state)
     return close_call(add_charges(state, fact.charges), call, fact.result)

@@ -1,46 +1,48 @@
 """The tool `python`: runs code in an interpreter that keeps its state between calls.
 
 The law: the interpreter is a command of the shell, in the same sandbox, and ends with its run, its
-time-out, its cancel and the runtime. When its state is lost, the next result says so.
+time-out, its cancel and the runtime. When its state is lost, the next result says so. Code that may
+call tools makes no call itself: it asks the run to, and the run judges and records it.
 """
 
 import asyncio
 import base64
 import os
-import secrets
-import shutil
-import stat
 import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, final
 
 import msgspec
 from msgspec import Meta
 
-from windlass.core.errors import ConfigError, ModelRetry
-from windlass.core.messages import ContentPart, ImagePart, TextPart, ToolResult
+from windlass.core.errors import ConfigError
+from windlass.core.messages import (
+    ContentPart,
+    ImagePart,
+    TextPart,
+    ToolResult,
+)
+from windlass.ports import CallerRun, NestedCalls
 from windlass.tools.function import Tool, tool
-from windlass.tools.helper_programs import build_program, find_program
-from windlass.tools.run_context import RunContext, discard_report
-from windlass.tools.shell import python_worker
-from windlass.tools.shell.jobs import JobLimits, ShellJob
+from windlass.tools.helper_programs import find_program
+from windlass.tools.run_context import RunContext
+from windlass.tools.shell.code_calls import CodeSession, add_nested, nest_calls, reconcile_code
+from windlass.tools.shell.python_process import Interpreter, WorkerReply
 from windlass.tools.shell.sandbox import DEFAULT_PATH, Sandbox
 from windlass.tools.shell.tools import HasRoot, WorkspaceShell, open_shell
 
-FOLDER = Path(".windlass") / "python"
-"""Where an interpreter gets its requests, in the workspace."""
-POLL_S = 0.02
 WATCH_S = 0.3
 """How often an idle interpreter looks whether its run goes on."""
-REPLY_BYTES_MAX = 32 * 2**20
 IMAGE_BYTES_MAX = 5 * 2**20
+TOOLS_NOTE = (
+    " Your other tools are functions in it, with the same names and arguments: use them to make "
+    "many calls, or to work on long results without reading them. Each returns its result as str "
+    "(parse JSON with json.loads) and raises ToolError if it fails or is denied."
+)
 NEW_NOTE = "[a new interpreter: nothing from earlier calls is defined in it]"
-
-
-_WORKER = build_program(python_worker.__name__)
 
 
 @final
@@ -53,94 +55,8 @@ class PythonLimits:
     timeout_s_max: float = 600.0
     memory_bytes: int = 2 * 2**30
     """Address space of the interpreter."""
-
-
-class WorkerReply(msgspec.Struct, frozen=True):
-    """What the worker says about one piece of code."""
-
-    output: str
-    failed: bool
-    images: tuple[str, ...] = ()
-
-
-class Interpreter:
-    """One process that runs the code of one run of a session."""
-
-    def __init__(self, shell: WorkspaceShell, program: str) -> None:
-        parent = shell.sandbox.root / FOLDER
-        parent.mkdir(parents=True, exist_ok=True)
-        if parent.resolve() != parent:
-            # A repository may hold a link of that name, which leads to files of the user.
-            raise ModelRetry(f"{FOLDER} is a link, so that no interpreter can be started here.")
-        self._folder = parent / secrets.token_hex(8)
-        self._folder.mkdir()
-        # Code can move and link what is in the workspace, but not change what is open here.
-        self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        os.mkfifo("requests", 0o600, dir_fd=self._folder_fd)
-        limits = JobLimits(timeout_s=None, grace_s=0.2, output_bytes_max=64 * 1024)
-        argv = [program, "-c", _WORKER, str(self._folder)]
-        self.job = ShellJob(
-            argv, shell.sandbox, shell.reaper, limits, discard_report, command="python (state)"
-        )
-        self.is_new = True
-        self._requests = 0
-
-    async def run(self, code: str, timeout_s: float) -> WorkerReply | None:
-        """Run a piece of code; None if its time is up or the process has died."""
-        self._requests += 1
-        name = f"{self._requests}.json"
-        request = msgspec.json.encode({"code": code, "reply": name}) + b"\n"
-        loop = asyncio.get_running_loop()
-        until = loop.time() + timeout_s
-        sent = False
-        while self.job.is_running and loop.time() < until:
-            if not sent:
-                sent = self._send(request)
-            elif (reply := self._read_reply(name)) is not None:
-                return reply
-            await asyncio.sleep(POLL_S)
-        return None
-
-    def _send(self, request: bytes) -> bool:
-        """Write a request into the pipe; False if the worker does not read yet."""
-        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW
-        try:
-            pipe = os.open("requests", flags, dir_fd=self._folder_fd)
-        except OSError:
-            return False
-        with os.fdopen(pipe, "wb") as file:
-            if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
-                return False
-            os.set_blocking(pipe, True)
-            file.write(request)
-        return True
-
-    def _read_reply(self, name: str) -> WorkerReply | None:
-        """Return a reply once it is there. It is read like anything from outside."""
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW
-        try:
-            reply = os.open(name, flags, dir_fd=self._folder_fd)
-        except OSError:
-            return None
-        with os.fdopen(reply, "rb") as file:
-            if not stat.S_ISREG(os.fstat(reply).st_mode):
-                return None
-            data = file.read(REPLY_BYTES_MAX)
-        with suppress(OSError):
-            os.unlink(name, dir_fd=self._folder_fd)
-        try:
-            return msgspec.json.decode(data, type=WorkerReply)
-        except msgspec.MsgspecError:
-            return WorkerReply("The reply of the interpreter could not be read.", failed=True)
-
-    async def stop(self) -> None:
-        """End the process with all that it started, and remove its folder."""
-        self.job.stop()
-        await asyncio.shield(asyncio.wrap_future(self.job.end_future))
-        if self._folder_fd >= 0:
-            os.close(self._folder_fd)
-            self._folder_fd = -1
-            shutil.rmtree(self._folder, ignore_errors=True)
+    calls_max: int = 1_000
+    """Calls of tools that the code of one call may make."""
 
 
 class PythonInterpreters:
@@ -153,8 +69,28 @@ class PythonInterpreters:
         self._running: dict[tuple[str, int], Interpreter] = {}
         self._watchers: set[asyncio.Task[None]] = set()
 
-    async def run(self, context: RunContext, code: str, timeout_s: float) -> ToolResult:
+    async def run(
+        self, context: RunContext, code: str, timeout_s: float, nested: NestedCalls | None = None
+    ) -> ToolResult:
         """Run a piece of code in the interpreter of the run."""
+        interpreter = self._find_interpreter(context)
+        session = CodeSession(interpreter, nested, self.limits.calls_max)
+        try:
+            async with asyncio.timeout(timeout_s):
+                reply = await session.run(code)
+        except TimeoutError:
+            reply = None
+        except asyncio.CancelledError:
+            await interpreter.stop()
+            raise
+        if reply is None:
+            result = await self._report_loss(interpreter, timeout_s)
+        else:
+            result = _build_result(interpreter, reply)
+            interpreter.is_new = False
+        return await add_nested(result, nested) if session.has_called else result
+
+    def _find_interpreter(self, context: RunContext) -> Interpreter:
         key = (context.session_id, context.run)
         interpreter = self._running.get(key)
         if interpreter is None or not interpreter.job.is_running:
@@ -162,18 +98,7 @@ class PythonInterpreters:
             watcher = asyncio.create_task(self._end_with_run(context, key, interpreter))
             self._watchers.add(watcher)
             watcher.add_done_callback(self._watchers.discard)
-        try:
-            reply = await interpreter.run(code, timeout_s)
-        except asyncio.CancelledError:
-            await interpreter.stop()
-            raise
-        if reply is None:
-            return await self._report_loss(interpreter, timeout_s)
-        note = f"\n{NEW_NOTE}" if interpreter.is_new else ""
-        interpreter.is_new = False
-        text = f"{reply.output.rstrip() or '(no output)'}{note}"
-        content: list[ContentPart] = [TextPart(text), *_decode_images(reply.images)]
-        return ToolResult("error" if reply.failed else "value", tuple(content))
+        return interpreter
 
     async def _report_loss(self, interpreter: Interpreter, timeout_s: float) -> ToolResult:
         was_running = interpreter.job.is_running
@@ -207,6 +132,7 @@ def python_tool(
     environ: Mapping[str, str] | None = None,
     limits: PythonLimits | None = None,
     program: str | None = None,
+    call_tools: bool = False,
 ) -> Tool[..., Any]:
     """Build the tool `python` for a workspace: code in an interpreter that keeps its state.
 
@@ -216,6 +142,7 @@ def python_tool(
         environ: The environment of which it inherits what `Sandbox.pass_env` names.
         limits: Time and memory.
         program: The Python that is used, as the sandbox sees it; by default `python3` there.
+        call_tools: Whether the code may call the other tools of the agent as functions.
 
     Raises:
         ConfigError: There is no Python, or the sandbox that is required does not work here.
@@ -225,18 +152,47 @@ def python_tool(
     env = {"MPLBACKEND": "Agg", **chosen.env}
     confined = replace(chosen, memory_bytes=limits.memory_bytes, env=env)
     shell = open_shell(root, sandbox=confined, environ=environ)
+    interpreters = PythonInterpreters(shell, limits, program or _find_python(shell))
+    # Not with the tool, of which the agent may keep only copies.
+    weakref.finalize(interpreters, shell.close)
+    built = _build_python(interpreters, call_tools=call_tools)
+    spec = msgspec.structs.replace(built.spec, notice=shell.sandbox.notice)
+    built = replace(built, spec=spec, recover=shell.recover, only_by_model=True)
+    if not call_tools:
+        return built
+    bind_run = partial(_bind_run, interpreters)
+    return replace(built, bind_run=bind_run, bind_reconcile=_bind_reconcile)
+
+
+def _find_python(shell: WorkspaceShell) -> str:
     places = os.pathsep.join((shell.sandbox.build_environment()["PATH"], DEFAULT_PATH))
-    found = program or find_program("python3", shell.sandbox.root, places)
+    found = find_program("python3", shell.sandbox.root, places)
     if found is None:
         raise ConfigError("no python3 was found for the tool `python`: give program=")
-    interpreters = PythonInterpreters(shell, limits, found)
-    built = _build_python(interpreters)
-    weakref.finalize(built, shell.close)
-    spec = msgspec.structs.replace(built.spec, notice=shell.sandbox.notice)
-    return replace(built, spec=spec, recover=shell.recover)
+    return found
 
 
-def _build_python(interpreters: PythonInterpreters) -> Tool[..., Any]:
+def _bind_run(interpreters: PythonInterpreters, run: CallerRun) -> Callable[..., Any]:
+    async def python(context: RunContext, code: str, timeout_s: float | None = None) -> ToolResult:
+        nested = nest_calls(run, context, code)
+        seconds = timeout_s or interpreters.limits.timeout_s
+        return await interpreters.run(context, code, seconds, nested)
+
+    return python
+
+
+def _bind_reconcile(run: CallerRun) -> Callable[..., Any]:
+    return partial(reconcile_code, run)
+
+
+def _build_result(interpreter: Interpreter, reply: WorkerReply) -> ToolResult:
+    note = f"\n{NEW_NOTE}" if interpreter.is_new else ""
+    text = f"{reply.output.rstrip() or '(no output)'}{note}"
+    content: list[ContentPart] = [TextPart(text), *_decode_images(reply.images)]
+    return ToolResult("error" if reply.failed else "value", tuple(content))
+
+
+def _build_python(interpreters: PythonInterpreters, *, call_tools: bool) -> Tool[..., Any]:
     limits = interpreters.limits
     has_network = interpreters.shell.sandbox.has_network
     network = "" if has_network else " There is no network."
@@ -245,7 +201,7 @@ def _build_python(interpreters: PythonInterpreters) -> Tool[..., Any]:
         description=(
             "Run Python code in the workspace folder. Variables, functions and imports stay for "
             "the next call. The value of the last expression is shown, and plots of matplotlib are "
-            f"returned as pictures.{network}"
+            f"returned as pictures.{network}{TOOLS_NOTE if call_tools else ''}"
         ),
         timeout=limits.timeout_s_max + 20,
         untrusted=has_network,

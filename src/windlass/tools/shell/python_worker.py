@@ -2,21 +2,121 @@
 
 It runs in the sandbox without the rest of the package, with whatever Python 3 is there. It reads
 requests from a named pipe, one line of JSON each, and writes each reply into a file, which is
-complete once it has its name.
+complete once it has its name. Code may call tools of the agent: such a call is a file in the same
+way, and its result comes through a second pipe.
 """
 
 import ast
 import base64
+import builtins
 import contextlib
+import inspect
 import io
 import json
+import keyword
 import os
+import re
 import sys
+import threading
 import traceback
+import types
 from typing import Any
 
 OUTPUT_CHARS_MAX = 200_000
 FIGURES_MAX = 4
+
+
+MORE = "more_arguments"
+TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list}
+
+
+class ToolError(Exception):
+    """A tool was not run, or it failed. `kind` says which: denied, invalid, error, timed_out."""
+
+    def __init__(self, text: str, kind: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class ToolCaller:
+    """Passes calls to the runtime, one at a time, from any thread."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._results = open_pipe(folder, "results")
+        self._calls = 0
+        self._lock = threading.Lock()
+
+    def call(self, name: str, arguments: "dict[str, Any]") -> str:
+        """Return the result of a call as text; raises ToolError if it has none."""
+        request = json.dumps({"name": name, "arguments": arguments}, allow_nan=False)
+        with self._lock:
+            self._calls += 1
+            write_whole(os.path.join(self._folder, f"call-{self._calls}.json"), request)  # noqa: PTH118
+            result = json.loads(self._results.readline())
+        if result["kind"] != "value":
+            raise ToolError(result["text"], result["kind"])
+        return str(result["text"])
+
+    def make_function(self, spec: "dict[str, Any]") -> Any:  # noqa: ANN401 - what it returns is called
+        """Return a function with the name, the parameters and the description of a tool."""
+        signature = build_signature(spec["parameters"])
+
+        def function(*positional: Any, **named: Any) -> str:  # noqa: ANN401 - as the schema says
+            given = dict(signature.bind(*positional, **named).arguments)
+            if MORE not in spec["parameters"].get("properties", {}):
+                given.update(given.pop(MORE, {}))
+            return self.call(spec["name"], given)
+
+        function.__name__ = function.__qualname__ = python_name(spec["name"])
+        function.__doc__ = spec["description"]
+        function.__signature__ = signature
+        return function
+
+
+def build_signature(schema: "dict[str, Any]") -> inspect.Signature:
+    """Return the parameters of a JSON Schema: what is required first."""
+    properties = schema.get("properties", {})
+    required = [name for name in properties if name in schema.get("required", ())]
+    optional = [name for name in properties if name not in required]
+    parameters: list[inspect.Parameter] = []
+    empty: Any = inspect.Parameter.empty
+    for name in required + optional:
+        if not name.isidentifier() or keyword.iskeyword(name):
+            continue  # It can still be given as **{"its-name": …}.
+        node: dict[str, Any] = properties[name] if isinstance(properties[name], dict) else {}
+        kind = node.get("type")
+        hint = TYPES.get(kind, empty) if isinstance(kind, str) else empty
+        default = empty if name in required else node.get("default")
+        either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters.append(inspect.Parameter(name, either, default=default, annotation=hint))
+    takes_more = len(parameters) < len(properties) or schema.get("additionalProperties", True)
+    if takes_more and MORE not in properties:
+        parameters.append(inspect.Parameter(MORE, inspect.Parameter.VAR_KEYWORD))
+    return inspect.Signature(parameters, return_annotation=str)
+
+
+def python_name(name: str) -> str:
+    """Return the name of a tool as one that code can use."""
+    plain = re.sub(r"\W", "_", name)
+    return f"{plain}_" if keyword.iskeyword(plain) or plain[:1].isdigit() else plain
+
+
+def define_tools(specs: "list[dict[str, Any]]", folder: str, names: "dict[str, Any]") -> None:
+    """Define the tools of the agent as functions; `tools` has all of them."""
+    caller = ToolCaller(folder)
+    functions = {python_name(spec["name"]): caller.make_function(spec) for spec in specs}
+    names["ToolError"] = ToolError
+    names["tools"] = types.SimpleNamespace(**functions)
+    # Code counts on what Python itself calls open, list or print.
+    names.update({name: one for name, one in functions.items() if not hasattr(builtins, name)})
+
+
+def write_whole(path: str, text: str) -> None:
+    """Write a file that has its name only once it is complete."""
+    with open(f"{path}.part", "w", encoding="utf-8") as file:  # noqa: PTH123
+        file.write(text)
+    os.rename(f"{path}.part", path)  # noqa: PTH104
 
 
 def collect_figures() -> "list[str]":
@@ -48,7 +148,7 @@ def run_code(code: str, names: "dict[str, Any]") -> None:
             print(repr(value))  # noqa: T201 - what the model reads
 
 
-def answer(request: "dict[str, str]", names: "dict[str, Any]") -> "dict[str, Any]":
+def answer(request: "dict[str, Any]", names: "dict[str, Any]") -> "dict[str, Any]":
     """Return the reply to one request."""
     output = io.StringIO()
     failed = False
@@ -68,18 +168,20 @@ def answer(request: "dict[str, str]", names: "dict[str, Any]") -> "dict[str, Any
     return {"output": text, "failed": failed, "images": images}
 
 
+def open_pipe(folder: str, name: str) -> "io.TextIOWrapper":
+    """Open a pipe from the runtime."""
+    return open(os.path.join(folder, name), encoding="utf-8")  # noqa: PTH118, PTH123
+
+
 def serve(folder: str) -> None:
-    """Answer requests until the pipe is removed."""
+    """Answer requests until the process is ended."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    while True:
-        with open(os.path.join(folder, "requests"), encoding="utf-8") as requests:  # noqa: PTH118, PTH123
-            for line in requests:
-                request = json.loads(line)
-                reply = json.dumps(answer(request, names))
-                path = os.path.join(folder, request["reply"])  # noqa: PTH118
-                with open(f"{path}.part", "w", encoding="utf-8") as file:  # noqa: PTH123
-                    file.write(reply)
-                os.rename(f"{path}.part", path)  # noqa: PTH104
+    for line in open_pipe(folder, "requests"):
+        request = json.loads(line)
+        if request["tools"]:
+            define_tools(request["tools"], folder, names)
+        reply = json.dumps(answer(request, names))
+        write_whole(os.path.join(folder, request["reply"]), reply)  # noqa: PTH118
 
 
 def main() -> None:
