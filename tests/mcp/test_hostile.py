@@ -13,6 +13,7 @@ import pytest
 from mcp_peers import open_servers, tool_caller
 from windlass.core.errors import ConfigError
 from windlass.core.json_repair.arguments import RefusedArguments, prepare_arguments
+from windlass.core.messages import TextPart
 from windlass.core.schema import JsonSchema
 from windlass.tools.mcp.config import mcp_settings
 
@@ -114,12 +115,18 @@ async def test_a_description_cannot_steer_a_terminal() -> None:
 
 @pytest.mark.contract("T15")
 async def test_a_server_cannot_ask_the_person_or_the_model() -> None:
-    """Elicitation and sampling were never offered to it, and are answered by an error."""
-    async with open_servers(own=hostile_settings("asks")) as servers:
-        result = await tool_caller(await servers.tools())("harmless")
-    answers = json.loads(result.text)
-    assert [one["id"] for one in answers] == ["q0", "q1"]
-    assert all("error" in one and "result" not in one for one in answers)
+    """Outside of a run nobody is there, and what was never offered to it is an error."""
+    for offered, expected in ((True, "cancel"), (False, None)):
+        settings = {**hostile_settings("asks"), "elicitation": offered}
+        async with open_servers(own=settings) as servers:
+            result = await tool_caller(await servers.tools())("harmless")
+        part = result.content[0]
+        assert isinstance(part, TextPart)
+        form, reply = json.loads(part.text)
+        assert (form["id"], reply["id"]) == ("q0", "q1")
+        assert form.get("result", {}).get("action") == expected
+        assert "error" in reply
+        assert "result" not in reply
 
 
 @pytest.mark.contract("G7")

@@ -156,7 +156,7 @@ async def consult_approver(
     call_ids = {call.id for call, _ in waiting.questions}
     questions = [one for one in open_questions(recorder.state) if one.call.id in call_ids]
     now = world.clock.now()
-    asking = {asyncio.create_task(_ask_approver(approver, one, now)): one for one in questions}
+    asking = {asyncio.create_task(ask_approver(approver, one, now)): one for one in questions}
     try:
         while asking:
             await _wait_for_answer(recorder, asking)
@@ -226,7 +226,7 @@ def _answer_or_deny(
         return answer_with(Deny(f"the approver's answer is not valid: {error}", "approver-failure"))
 
 
-async def _ask_approver(approver: Approver, question: Question, now: float) -> ApproverAnswer:
+async def ask_approver(approver: Approver, question: Question, now: float) -> ApproverAnswer:
     """Return the answer to a question, or what the approver raised to end the program.
 
     As data, because asyncio raises such an exception of a task out of the event loop at once.

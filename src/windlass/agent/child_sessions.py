@@ -8,15 +8,17 @@ was deleted. A run that ends takes those along that work for it, whoever drives 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, overload
 
 from msgspec.structs import replace
+from typing_extensions import override
 
 from windlass.agent.options import build_mask
 from windlass.core.decide.undoing import add_undo
 from windlass.core.errors import ConfigError, ForOperator, NothingToDo, SessionBusy
 from windlass.core.events import RULES_VERSION, Fact, MailRefused, RunEnded, RunResumed, RunStarted
 from windlass.core.fold.run import fold
+from windlass.core.limits import Amount, Limits
 from windlass.core.mail import CancelMail, Letter
 from windlass.core.messages import Charge, TextPart
 from windlass.core.result import RunResult, build_result
@@ -25,6 +27,7 @@ from windlass.core.state import State
 from windlass.logs import get_logger
 from windlass.ports import Clock, Journal, Mailbox
 from windlass.runtime.clock import RealClock
+from windlass.runtime.driver import RunDriver
 from windlass.runtime.leases import hold_session
 from windlass.runtime.mailbox import refuse_letter
 from windlass.runtime.recorder import Recorder
@@ -49,6 +52,28 @@ async def find_own_session(journal: Journal, call: str, task: str) -> State:
     raise ConfigError(f"there are already {SESSION_NAMES_MAX} other sessions named after {call}")
 
 
+async def find_model_sessions(journal: Journal, call: str) -> list[State]:
+    """Return the sessions in which a model wrote something for a running call, in their order."""
+    found: list[State] = []
+    for nth in range(1, SESSION_NAMES_MAX + 1):
+        name = model_session_name(call, nth)
+        facts = await journal.read(name)
+        if not facts:
+            break
+        first = facts[0]
+        if isinstance(first, RunStarted) and first.parent == call:
+            found.append(fold(name, facts))
+    return found
+
+
+def model_session_name(call: str, nth: int) -> str:
+    return f"{call}.model{nth}"
+
+
+def is_model_session(call: str, session: str) -> bool:
+    return session.startswith(model_session_name(call, 0)[:-1])
+
+
 def _was_begun_for(first: Fact, call: str, task: str) -> bool:
     return (
         isinstance(first, RunStarted) and first.parent == call and first.prompt == (TextPart(task),)
@@ -63,6 +88,47 @@ def _candidate_names(call: str) -> Iterator[str]:
 def as_subagent_charges(charges: Sequence[Charge]) -> tuple[Charge, ...]:
     """Return the charges of a sub-agent as those of its caller."""
     return tuple(replace(charge, purpose="subagent") for charge in charges)
+
+
+def limit_spending(limits: Limits, remaining: Amount) -> Limits:
+    """Return the agent's own limits, lowered to what its caller has left.
+
+    Raises ConfigError if nothing is left.
+    """
+    for left in (remaining.usd, remaining.tokens):
+        if left is not None and left <= 0:
+            raise ConfigError("nothing is left to spend")
+    usd = [one for one in (limits.usd, remaining.usd) if one is not None]
+    tokens = [one for one in (limits.tokens, remaining.tokens) if one is not None]
+    return replace(limits, usd=min(usd, default=None), tokens=min(tokens, default=None))
+
+
+class ChargesSoFar(Sequence[Charge]):
+    """What a running sub-agent has paid, for its caller's ledger: looked up whenever it is read."""
+
+    def __init__(self, driver: RunDriver, before: tuple[Charge, ...] = ()) -> None:
+        """Make the charges of a run. `before`: what others that worked for the call have paid."""
+        self._driver = driver
+        self._before = before
+
+    @overload
+    def __getitem__(self, index: int) -> Charge: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Charge]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> Charge | Sequence[Charge]:
+        return self._read()[index]
+
+    @override
+    def __len__(self) -> int:
+        return len(self._read())
+
+    @override
+    def __iter__(self) -> Iterator[Charge]:
+        return iter(self._read())
+
+    def _read(self) -> tuple[Charge, ...]:
+        return (*self._before, *as_subagent_charges(self._driver.charges_so_far))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,20 +198,32 @@ class UndrivenRuns:
         """
         charges: dict[str, Sequence[Charge]] = {}
         for call in state.step_calls:
-            arguments = call.decoded_arguments
-            code = arguments.get("code")
-            # The task of a sub-agent, or the code that makes calls.
-            task = arguments.get("task", code)
             is_open = call.began and call.phase != "closed" and call.id not in closed_calls
-            if not is_open or not isinstance(task, str):
+            if not is_open:
                 continue
-            child = await find_own_session(self.journal, f"{state.session}/{call.id}", task)
-            if child.is_active:
-                child = await self.end_child(child, by=end.by)
-            # Code pays for nothing. What an attempt of it had reserved was never at stake.
-            if child.run is not None and task is not code:
-                charges[call.id] = as_subagent_charges(child.run.ledger.charges)
+            name = f"{state.session}/{call.id}"
+            task = call.decoded_arguments.get("task")
+            code = call.decoded_arguments.get("code")
+            for child in await self._find_children(name, code if task is None else task):
+                ended = await self.end_child(child, by=end.by)
+                # Code pays for nothing. What an attempt of it had reserved was never at stake.
+                runs_code = task is None and not is_model_session(name, child.session)
+                if ended.run is not None and not runs_code:
+                    paid = as_subagent_charges(ended.run.ledger.charges)
+                    charges[call.id] = (*charges.get(call.id, ()), *paid)
         return charges
+
+    async def _find_children(self, call: str, task: object) -> Sequence[State]:
+        """Return the sessions that were begun for a call.
+
+        That is one for the task of a sub-agent or the code that makes calls, or one for each thing
+        that the call had a model write.
+        """
+        if isinstance(task, str):
+            child = await find_own_session(self.journal, call, task)
+            if child.seq:
+                return (child,)
+        return await find_model_sessions(self.journal, call)
 
     async def end_child(self, child: State, by: str = "") -> State:
         """End the run of one that works for a run, if it is open. Returns its session then."""

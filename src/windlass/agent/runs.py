@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from windlass.agent.approvals import answer_from_mail, consult_approver, expired_answers
+from windlass.agent.call_requests import LiveCallRequests
 from windlass.agent.child_sessions import UndrivenRuns
 from windlass.agent.following import follow_driver, follow_session
 from windlass.agent.nested_calls import NestedCallSession
@@ -142,22 +143,23 @@ class LiveRuns:
         def read_state() -> State:
             return recorder.state
 
+        caller = CallerRun(
+            self._world,
+            self._mask,
+            read_state,
+            recorder.publisher.show_delta,
+            control.add_child,
+            control.remove_child,
+            partial(NestedCallSession, LiveRuns),
+        )
         if isinstance(tools, RunBoundTools):
-            show_delta = recorder.publisher.show_delta
-            caller = CallerRun(
-                self._world,
-                self._mask,
-                read_state,
-                show_delta,
-                control.add_child,
-                control.remove_child,
-                partial(NestedCallSession, LiveRuns),
-            )
             tools = tools.bind_run(caller)
         if observation is not None:
             observation.trace.add_session(recorder.session, read_state)
             tools = ObservedTools(tools, observation.trace)
-        return self._world if tools is self._world.tools else replace(self._world, tools=tools)
+        make_runs = partial(LiveRuns, observer=self._observer)
+        make_requests = partial(LiveCallRequests, caller, make_runs)
+        return replace(self._world, tools=tools, make_requests=make_requests)
 
     async def drive_to_end(self, driver: RunDriver) -> RunResult[Any]:
         """Drive a run and return its result. If the caller is cancelled, the run ends first.

@@ -8,21 +8,24 @@ questions of all that work for it.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, overload
+from typing import Any
 
 import msgspec
-from msgspec.structs import replace
-from typing_extensions import override
 
 from windlass.agent.build import AgentParts
-from windlass.agent.child_sessions import as_subagent_charges, find_own_session
+from windlass.agent.child_sessions import (
+    ChargesSoFar,
+    as_subagent_charges,
+    find_own_session,
+    limit_spending,
+)
 from windlass.agent.nested_sessions import mark_waiting
 from windlass.agent.openings import RunTask
 from windlass.core.control_facts import NestedQuestion
 from windlass.core.errors import ConfigError
 from windlass.core.events import CallWaiting, Event, Fact, LimitsRaised, NestedEvent, RunPaused
 from windlass.core.fold.run import fold
-from windlass.core.limits import Amount, Limits, RaisedLimits
+from windlass.core.limits import Limits, RaisedLimits
 from windlass.core.messages import Charge, Label, TextPart
 from windlass.core.result import Question, RunResult, build_result
 from windlass.core.state import State
@@ -247,39 +250,3 @@ class ParkedChild:
 
     def take_snapshot(self) -> Iterable[NestedEvent]:
         return self.marks
-
-
-def limit_spending(limits: Limits, remaining: Amount) -> Limits:
-    """Return the agent's own limits, lowered to what its caller has left.
-
-    Raises ConfigError if nothing is left.
-    """
-    for left in (remaining.usd, remaining.tokens):
-        if left is not None and left <= 0:
-            raise ConfigError("nothing is left to spend")
-    usd = [one for one in (limits.usd, remaining.usd) if one is not None]
-    tokens = [one for one in (limits.tokens, remaining.tokens) if one is not None]
-    return replace(limits, usd=min(usd, default=None), tokens=min(tokens, default=None))
-
-
-class ChargesSoFar(Sequence[Charge]):
-    """What a running sub-agent has paid, for its caller's ledger: looked up whenever it is read."""
-
-    def __init__(self, driver: RunDriver) -> None:
-        self._driver = driver
-
-    @overload
-    def __getitem__(self, index: int) -> Charge: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Charge]: ...
-    @override
-    def __getitem__(self, index: int | slice) -> Charge | Sequence[Charge]:
-        return as_subagent_charges(self._driver.charges_so_far)[index]
-
-    @override
-    def __len__(self) -> int:
-        return len(self._driver.charges_so_far)
-
-    @override
-    def __iter__(self) -> Iterator[Charge]:
-        return iter(as_subagent_charges(self._driver.charges_so_far))

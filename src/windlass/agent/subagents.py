@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from windlass.agent.build import AgentParts, unpriced_models
 from windlass.agent.call_previews import FIRST_AGENT, preview_call
-from windlass.agent.subagent_job import SubagentJob, limit_spending
+from windlass.agent.child_sessions import limit_spending
+from windlass.agent.subagent_job import SubagentJob
 from windlass.agent.subagent_world import restrict_world
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Amount

@@ -1,5 +1,6 @@
 """What a run gives back, whichever way it ended, and how it is read off the state."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Generic, TypeVar, cast
@@ -36,6 +37,11 @@ class Question(RichDisplay):
     """Who works for whom, the outermost first, if a sub-agent asks: it is the last one."""
     rule: str = ""
     """The rule that asks."""
+    form: Mapping[str, Any] | None = None
+    """A JSON Schema, if values are asked for instead of a yes: `Modify(values, …)` gives them, and
+    `Allow` gives those in `arguments`."""
+    is_live: bool = False
+    """A call that runs asks for it. It cannot wait for long, so no answer counts as a no."""
 
     @override
     def display_card(self) -> DisplayCard:

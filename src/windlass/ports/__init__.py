@@ -33,12 +33,15 @@ from windlass.ports.models import (
 )
 from windlass.ports.tools import (
     CallContext,
+    CallRequests,
+    ModelRequest,
     NestableTools,
     PreviewingTools,
     ReconcileOutcome,
     RecoverableTools,
     Tools,
     UndoableTools,
+    WrittenReply,
 )
 from windlass.ports.world import (
     CallerRun,
@@ -62,6 +65,7 @@ __all__ = [
     "AsyncClosableJournal",
     "BlobStore",
     "CallContext",
+    "CallRequests",
     "CallScript",
     "CallerRun",
     "ChildRun",
@@ -77,6 +81,7 @@ __all__ = [
     "LiveSubscription",
     "Mailbox",
     "Model",
+    "ModelRequest",
     "NestableTools",
     "NestedCall",
     "NestedCalls",
@@ -102,4 +107,5 @@ __all__ = [
     "UndoableTools",
     "Watcher",
     "World",
+    "WrittenReply",
 ]

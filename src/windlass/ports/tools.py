@@ -12,6 +12,8 @@ from windlass.core.events import CallWaiting
 from windlass.core.limits import Amount
 from windlass.core.messages import Charge, Label, ToolResult, ToolSpec
 from windlass.core.moves import ClearedCall
+from windlass.core.result import Question
+from windlass.core.verdicts import PersonAnswer
 from windlass.ports.journals import BlobStore
 
 
@@ -40,6 +42,37 @@ def _go_on() -> bool:
 
 def _ignore_leftover(_work: "asyncio.Future[Any]") -> None:
     """Nobody minds."""
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running call wants the model of its run to write."""
+
+    tool: ToolSpec
+    """What the gate is told about it."""
+    arguments: Mapping[str, Any]
+    """`prompt`, and maybe `instructions` and `max_tokens`. They fit the schema of `tool`."""
+    question: str
+    """What a person is asked, if no gate decides."""
+    occurrence: int = 1
+    """The call has asked for the same so many times, this one included."""
+
+
+class WrittenReply(msgspec.Struct, frozen=True):
+    """What the model wrote for a running call, or why it did not."""
+
+    text: str
+    model: str = ""
+    refusal: str = ""
+    """Why nothing was written, in words; empty if something was."""
+
+
+async def _ask_nobody(_question: Question) -> PersonAnswer | None:
+    """There is nobody to ask."""
+    return None
+
+
+async def _refuse_request(_request: ModelRequest) -> WrittenReply:
+    return WrittenReply("", refusal="the call is not part of a run")
 
 
 class CallContext(msgspec.Struct, frozen=True):
@@ -82,6 +115,26 @@ class CallContext(msgspec.Struct, frozen=True):
     """The earlier call that this one undoes, if it undoes one."""
     keep_leftover: "Callable[[asyncio.Future[Any]], None]" = _ignore_leftover
     """Say that something of the call runs on after it was given up, until this is done."""
+    ask_person: Callable[[Question], Awaitable[PersonAnswer | None]] = _ask_nobody
+    """Ask whoever answers the questions of the run. None: nobody answers."""
+    ask_model: Callable[[ModelRequest], Awaitable[WrittenReply]] = _refuse_request
+    """Have the run's model write something, if the gate or a person allows it."""
+
+
+class CallRequests(Protocol):
+    """What a running call may ask for: an answer of a person, and a reply of the run's model."""
+
+    async def ask_person(self, question: Question) -> PersonAnswer | None:
+        """Ask whoever answers the questions of the run. None: nobody answered."""
+        ...
+
+    async def ask_model(self, request: ModelRequest) -> WrittenReply:
+        """Have the model write something, if the gate or a person allows it.
+
+        The run pays for it, within its limits. What was written for the same request before a crash
+        is returned again.
+        """
+        ...
 
 
 ReconcileOutcome = ToolResult | Literal["not_done", "unknown"]

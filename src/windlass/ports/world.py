@@ -13,7 +13,7 @@ from windlass.core.state import State
 from windlass.ports.gates import Approver, Gate
 from windlass.ports.journals import BlobStore, Journal
 from windlass.ports.models import Model, RequestGovernor, Timeouts
-from windlass.ports.tools import CallContext, Tools
+from windlass.ports.tools import CallContext, CallRequests, Tools
 
 
 class Clock(Protocol):
@@ -61,6 +61,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """The agents that this one works for, the outermost first."""
     governor: RequestGovernor | None = None
     """Holds requests to providers back; None: each is made at once."""
+    make_requests: Callable[[str, CallContext], CallRequests] | None = None
+    """Makes what a running call of this id may ask with; None: calls cannot ask for anything."""
     check_output: Callable[[str], str | None] | None = None
     """Returns what is wrong with a final reply, in words for the model; None if it fits."""
 

@@ -36,7 +36,7 @@ from windlass.core.state import CallState, State
 from windlass.ports import Clock, RecoverableTools, Watcher, World
 from windlass.runtime.control_inbox import ControlInbox
 from windlass.runtime.deadlines import Deadlines
-from windlass.runtime.in_flight import InFlight
+from windlass.runtime.in_flight import EndChildren, InFlight
 from windlass.runtime.leftover_tasks import LeftoverTasks
 from windlass.runtime.live_relay import LiveRelay
 from windlass.runtime.loop import run_loop
@@ -45,7 +45,6 @@ from windlass.runtime.recorder import Recorder
 from windlass.runtime.run_control import RunControl
 from windlass.runtime.session_hold import SessionHold
 from windlass.runtime.settling import (
-    EndChildren,
     RunSettlement,
     find_append_error,
     make_failed_end,
@@ -73,6 +72,11 @@ class DriverServices:
     """Returns the denials of the questions that nobody answered in time."""
     end_children: EndChildren
 
+    def track(
+        self, driving: Callable[[], Awaitable[bool]], stop: Callable[[str], None]
+    ) -> InFlight:
+        return InFlight(end_children=self.end_children, still_driving=driving, stop_run=stop)
+
 
 class RunDriver:
     """Drives one run to its end, or to a question that it must wait for."""
@@ -92,22 +96,20 @@ class RunDriver:
         self._deadlines = deadlines
         self._opening = opening
         self._services = services
-        self._leftovers = services.leftovers
+        self._leftovers = leftovers = services.leftovers
         self._earlier_write = earlier_write
         self._opening_facts: Sequence[Fact] = ()
         self.event_loop = asyncio.get_running_loop()
         self._stop = StopSignal(self.event_loop)
         self._hold = hold = SessionHold(world.journal, recorder, services.state_cache)
         self.session_freed = hold.freed
-        self._in_flight = InFlight(still_driving=hold.is_still_driving, stop_run=self._stop_run)
-        self._settlement = RunSettlement(
-            recorder, self._in_flight, services.leftovers, services.end_children
-        )
+        self._in_flight = in_flight = services.track(hold.is_still_driving, self._stop_run)
+        self._settlement = RunSettlement(recorder, in_flight, leftovers)
         self._decided_from: State | None = None
         """The state in which the loop decided to end or to wait; None while it runs."""
         self.inbox = ControlInbox(recorder, self._stop.stopped_at)
         self.control = RunControl(
-            recorder, self._stop, self.inbox, self._in_flight, services.leftovers, self._time_anew
+            recorder, self._stop, self.inbox, in_flight, leftovers, self._time_anew
         )
         self._relay = LiveRelay(
             world.journal, recorder.session, recorder.publisher, self.control.take_snapshot

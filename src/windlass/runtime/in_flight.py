@@ -1,13 +1,21 @@
 """What a run has under way: not on record yet, and not to be lost when the run is stopped."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeVar
 
 from windlass.core.decide.reserving import settle_attempt
-from windlass.core.events import CallFinished, ContentPiece
+from windlass.core.events import CallFinished, ContentPiece, RunEnded
 from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import ClearedCall
 from windlass.core.state import RunState, State, find_call
@@ -19,6 +27,21 @@ ValueT = TypeVar("ValueT")
 
 PROOF_LASTS_S = 0.25
 """How long after its start was recorded a call may begin without asking who drives the session."""
+
+
+EndChildren = Callable[
+    [State, RunEnded, Collection[str]], Coroutine[Any, Any, Mapping[str, Sequence[Charge]]]
+]
+"""Ends the runs of sub-agents that work for open calls of a run, except for the calls named here.
+
+Returns what they cost, by the id of the call.
+"""
+
+
+async def _has_no_children(
+    _state: State, _end: RunEnded, _closed_calls: Collection[str]
+) -> Mapping[str, Sequence[Charge]]:
+    return {}
 
 
 async def _always_driving() -> bool:
@@ -55,6 +78,9 @@ class InFlight:
 
     still_driving: Callable[[], Awaitable[bool]] = _always_driving
     """Ask the journal whether this driver still has the session."""
+
+    end_children: EndChildren = _has_no_children
+    """End what works for open calls of the run, and say what it cost."""
 
     stop_run: Callable[[str], None] = _ignore_stop
     """End the run, for this reason."""

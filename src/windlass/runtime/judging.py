@@ -15,6 +15,7 @@ from windlass.core.events import CallJudged, KnowledgeRecalled
 from windlass.core.json_repair.arguments import RefusedArguments, prepare_arguments
 from windlass.core.messages import ToolCall, ToolSpec
 from windlass.core.moves import JudgeReply, ProposedCall
+from windlass.core.schema import JsonSchema
 from windlass.core.state import State, find_call
 from windlass.core.suggestions import suggest_names
 from windlass.core.tool_search import CALL_SPEC
@@ -29,7 +30,7 @@ from windlass.core.verdicts import (
     is_sound_verdict,
 )
 from windlass.logs import get_logger
-from windlass.ports import Gate, GateRequest, PreviewingTools, World
+from windlass.ports import Gate, GateRequest, ModelRequest, PreviewingTools, World
 
 _log = get_logger(__name__)
 RECALL_TIMEOUT_S = 10.0
@@ -149,6 +150,23 @@ def _gate_request(
         caller=run.caller if run else "",
         context=deepcopy(run.context) if run else {},
     )
+
+
+async def judge_request(
+    call: ToolCall, request: ModelRequest, world: World, state: State
+) -> Verdict:
+    """Return the verdict on what a running call asks a model for: a question, if no gate decides.
+
+    A gate's own arguments must fit as those of a call would.
+    """
+    if world.gate is None:
+        return Ask(request.question, "no gate is set")
+    gate_request = _gate_request(call, request.tool, dict(request.arguments), world, state)
+    verdict = await _ask_gate(world.gate, gate_request, world)
+    new_arguments = _new_arguments(verdict)
+    if new_arguments is None or JsonSchema(request.tool.parameters).accepts(new_arguments):
+        return verdict
+    return Deny("the arguments that the gate put in do not fit", verdict.rule)
 
 
 async def _ask_gate(gate: Gate, request: GateRequest, world: World) -> Verdict:

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from windlass.core.context_facts import UndoneCall
 from windlass.core.decide.scheduling import share_of_wave
 from windlass.core.events import (
@@ -19,14 +21,16 @@ from windlass.core.events import (
     CallProgress,
     CallStarted,
     CallWaiting,
+    RunEnded,
     RunResumed,
 )
 from windlass.core.limits import Amount
 from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import ClearedCall, RunCalls
+from windlass.core.result import Question
 from windlass.core.state import State
-from windlass.core.verdicts import Allow, Ask
-from windlass.ports import CallContext, UndoableTools, World
+from windlass.core.verdicts import Allow, Ask, PersonAnswer
+from windlass.ports import CallContext, ModelRequest, UndoableTools, World, WrittenReply
 from windlass.runtime.in_flight import InFlight
 from windlass.runtime.recorder import Recorder
 
@@ -52,7 +56,7 @@ async def _reconcile_call(
     context = _call_context(cleared, world, recorder, apart)
     match await world.tools.reconcile(cleared, context):
         case ToolResult() as result:
-            return CallFinished(call.id, result, name=cleared.spec.name)
+            return await _finish_interrupted(cleared, result, recorder, in_flight)
         case "not_done":
             return CallJudged(call.id, Allow("reconcile: it had not happened"))
         case "unknown" if move.ask_if_unknown:
@@ -61,7 +65,19 @@ async def _reconcile_call(
         case "unknown":
             message = "Interrupted: the call had started. It is not known whether it took effect."
             result = ToolResult.from_text("unknown", message)
-            return CallFinished(call.id, result, name=cleared.spec.name)
+            return await _finish_interrupted(cleared, result, recorder, in_flight)
+
+
+async def _finish_interrupted(
+    cleared: ClearedCall, result: ToolResult, recorder: Recorder, in_flight: InFlight
+) -> CallFinished:
+    """Return the end of a call that does not run again, with what models had cost it."""
+    call_id = cleared.call.id
+    state = recorder.state
+    others = {call.id for call in state.step_calls if call.id != call_id}
+    end = RunEnded("cancelled", "the call that it worked for was interrupted")
+    charges = await in_flight.end_children(state, end, others)
+    return CallFinished(call_id, result, tuple(charges.get(call_id, ())), cleared.spec.name)
 
 
 async def _run_side_by_side(
@@ -170,7 +186,7 @@ def _call_context(
         setup = recorder.setup
         return Amount() if began_from is None else share_of_wave(began_from, setup)
 
-    return CallContext(
+    context = CallContext(
         recorder.session,
         state.run.number if state.run else 0,
         report=lambda text: publisher.show_delta(CallProgress(call_id, text)),
@@ -190,6 +206,23 @@ def _call_context(
         # Not the method itself, which would lead a tool to the driver.
         still_driving=lambda: in_flight.still_driving(),  # noqa: PLW0108 - as above
     )
+    return _add_requests(context, call_id, world)
+
+
+def _add_requests(context: CallContext, call_id: str, world: World) -> CallContext:
+    """Return the context with the means to ask a person or a model, if the run has them."""
+    if world.make_requests is None:
+        return context
+    requests = world.make_requests(call_id, context)
+
+    # Functions, as above: a tool must not get from these to the run.
+    async def ask_person(question: Question) -> PersonAnswer | None:
+        return await requests.ask_person(question)
+
+    async def ask_model(request: ModelRequest) -> WrittenReply:
+        return await requests.ask_model(request)
+
+    return replace(context, ask_person=ask_person, ask_model=ask_model)
 
 
 def _find_undone(state: State, call_id: str) -> UndoneCall | None:

@@ -4,7 +4,7 @@ The law: what had come is recorded, and what was paid is charged by what had str
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -14,19 +14,11 @@ from msgspec.structs import replace
 from windlass.core.errors import JournalFailed, fault_from_error
 from windlass.core.events import CallFinished, CallLate, Fact, RunEnded, RunReleased
 from windlass.core.messages import Charge, ToolResult
-from windlass.core.state import State
 from windlass.logs import get_logger
 from windlass.runtime.in_flight import InFlight
 from windlass.runtime.leftover_tasks import LeftoverTasks
 from windlass.runtime.recorder import Recorder
 
-EndChildren = Callable[
-    [State, RunEnded, Collection[str]], Coroutine[Any, Any, Mapping[str, Sequence[Charge]]]
-]
-"""Ends the runs of sub-agents that work for open calls of a run, except for the calls named here.
-
-Returns what they cost, by the id of the call.
-"""
 _log = get_logger(__name__)
 
 
@@ -38,12 +30,10 @@ class RunSettlement:
         recorder: Recorder,
         in_flight: InFlight,
         leftovers: LeftoverTasks,
-        end_children: EndChildren,
     ) -> None:
         self._recorder = recorder
         self._in_flight = in_flight
         self._leftovers = leftovers
-        self._end_children = end_children
 
     async def settle_end(
         self, end: RunEnded, wait_for_stage: Callable[[asyncio.Task[Any]], Awaitable[None]]
@@ -60,7 +50,7 @@ class RunSettlement:
         state = self._recorder.expected_state
         if all(call.phase == "closed" or not call.began for call in state.step_calls):
             return (*facts, self._complete_end(end))
-        ending = asyncio.create_task(self._end_children(state, end, driven | finished))
+        ending = asyncio.create_task(self._in_flight.end_children(state, end, driven | finished))
         await wait_for_stage(ending)
         if ending.done() and not ending.cancelled() and ending.exception() is None:
             return (*facts, self._complete_end(end, ending.result()))

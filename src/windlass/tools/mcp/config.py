@@ -45,7 +45,10 @@ INHERITED_VARIABLES = [
 ]
 """The variables that a server inherits. It gets keys and tokens only if its `env` names them."""
 
-_COMMON_KEYS = ("type", "timeout", "include", "exclude", "tools", "required", "trustHints")
+_COMMON_KEYS = (
+    *("type", "timeout", "include", "exclude", "tools", "required"),
+    *("trustHints", "elicitation", "sampling"),
+)
 _STDIO_KEYS = (*_COMMON_KEYS, "command", "args", "env", "cwd")
 _HTTP_KEYS = (*_COMMON_KEYS, "url", "headers", "auth")
 _AUTH_KEYS = ("type", "client_id", "client_secret", "issuer", "scope")
@@ -107,6 +110,11 @@ class McpStdio:
     trust_hints: bool = False
     """Whether a tool may count as `read` or `idempotent`, or as not `external`, because the server
     says so. A hint is a server's own word, so only the user's own settings can trust it."""
+    elicitation: bool = True
+    """Whether the server may ask the person of a run something while a call runs."""
+    sampling: bool = False
+    """Whether the server may ask for replies of the run's model. Each is judged by the gate, and
+    the run pays for it. Only the user's own settings can allow it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +146,8 @@ class McpHttp:
     overrides: tuple[McpOverride, ...] = ()
     required: bool = True
     trust_hints: bool = False
+    elicitation: bool = True
+    sampling: bool = False
 
 
 McpSettings: TypeAlias = McpStdio | McpHttp
@@ -276,6 +286,8 @@ def _read_common(reader: EntryReader, entry: Mapping[str, Any]) -> dict[str, Any
         "exclude": read_optional(reader.read_texts, "exclude", entry, ()),
         "required": read_optional(reader.read_flag, "required", entry, True),  # noqa: FBT003 - a default
         "trust_hints": read_optional(reader.read_trust, "trustHints", entry, False),  # noqa: FBT003 - a default
+        "elicitation": read_optional(reader.read_flag, "elicitation", entry, True),  # noqa: FBT003 - a default
+        "sampling": read_optional(reader.read_sampling, "sampling", entry, False),  # noqa: FBT003 - a default
         "overrides": tuple(_read_override(reader, *item) for item in tools.items()),
     }
 

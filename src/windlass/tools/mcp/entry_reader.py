@@ -91,14 +91,22 @@ class EntryReader:
         return value
 
     def read_trust(self, key: str, value: object) -> bool:
-        is_trusted = self.read_flag(key, value)
-        if is_trusted and self.of_project:
+        what = "declare that a server's hints are to be trusted"
+        return self._read_own_flag(key, value, what)
+
+    def read_sampling(self, key: str, value: object) -> bool:
+        return self._read_own_flag(key, value, "let a server use your model")
+
+    def _read_own_flag(self, key: str, value: object, what: str) -> bool:
+        """Read a flag that only a person's own settings can set."""
+        is_set = self.read_flag(key, value)
+        if is_set and self.of_project:
             raise ConfigError(
-                f"{self.where}: a project cannot declare that a server's hints are to be trusted: "
+                f"{self.where}: a project cannot {what}: "
                 f"remove {key!r}, or name the server in a file of your own, outside of the "
                 "project, and set mcp_config to it in your own settings"
             )
-        return is_trusted
+        return is_set
 
     def check_choice(self, key: str, value: object, among: Sequence[str]) -> str:
         if value not in among:

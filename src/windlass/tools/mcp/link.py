@@ -9,8 +9,8 @@ error, and is never repeated here: only the caller knows whether it may be repea
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
@@ -18,6 +18,7 @@ from windlass.core.errors import ConfigError
 from windlass.logs import get_logger
 from windlass.tools.mcp.config import McpHttp, McpSettings, McpStdio
 from windlass.tools.mcp.http import http_error_suffix, http_transport, record_statuses
+from windlass.tools.mcp.server_requests import ServerRequests, forget_current_call
 from windlass.tools.mcp.stdio import stdio_transport
 from windlass.tools.results import error_text
 from windlass.tools.unavailable import ToolUnavailable
@@ -55,7 +56,7 @@ class McpServerLost(ToolUnavailable):
 class McpConnection:
     """One connection, and the task that keeps it open."""
 
-    def __init__(self, settings: McpSettings) -> None:
+    def __init__(self, settings: McpSettings, requests: ServerRequests) -> None:
         self.client: Client | None = None
         self.end_reason = ""
         """Why it ended, or could not be opened."""
@@ -63,6 +64,7 @@ class McpConnection:
         """Set once it is open, or has failed."""
         self.is_over = False
         self._settings = settings
+        self._requests = requests
         self._close_requested = asyncio.Event()
         self.keeper_task = asyncio.create_task(
             self._keep_open(), name=f"MCP server {settings.name}"
@@ -83,13 +85,32 @@ class McpConnection:
             self.keeper_task.cancel()
             await asyncio.wait({self.keeper_task}, timeout=CLOSE_S_MAX)
 
+    async def _open_client(self, stack: AsyncExitStack) -> "Client":
+        """Connect over standard input and output, or over HTTP."""
+        from mcp import Client  # noqa: PLC0415 - of the extra
+
+        match self._settings:
+            case McpStdio():
+                transport = stdio_transport(self._settings, self.begin_close)
+            case McpHttp():
+                transport = await http_transport(self._settings, stack)
+        options = self._requests.client_options()
+        client = Client(transport, mode="auto", cache=None, **options)
+        await stack.enter_async_context(client)
+        # The SDK's validator has no bounds, and works on the event loop. `servers.py` checks.
+        client.session.validate_tool_result = _skip_validation
+        return client
+
     async def _keep_open(self) -> None:
         limit_s = min(CONNECT_S_MAX, self._settings.timeout_s or CONNECT_S_MAX)
         statuses = record_statuses()
+        # This task inherits the context of the call that happened to need the connection first.
+        forget_current_call()
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(limit_s):
-                    client = await _open_client(self._settings, stack, self.begin_close)
+                    client = await self._open_client(stack)
+                await stack.enter_async_context(_follow_changes(client, self._requests))
                 self.client = client
                 self.settled.set()
                 await self._close_requested.wait()
@@ -107,8 +128,9 @@ class McpConnection:
 class McpLink:
     """Sends requests to a server, and connects to it whenever there is no connection."""
 
-    def __init__(self, settings: McpSettings) -> None:
+    def __init__(self, settings: McpSettings, requests: ServerRequests) -> None:
         self._settings = settings
+        self._requests = requests
         self._connection: McpConnection | None = None
         self._open_connections: set[McpConnection] = set()
         self._home_loop: asyncio.AbstractEventLoop | None = None
@@ -175,7 +197,10 @@ class McpLink:
                 f"MCP server {self._settings.name!r} cannot be reached: {last.end_reason}; "
                 f"the next attempt is in {self._not_before - now:.1f} s"
             )
-        connection = McpConnection(self._settings)
+        if last is not None:
+            # What it has changed meanwhile was announced to nobody.
+            self._requests.note_change()
+        connection = McpConnection(self._settings, self._requests)
         self._connection = connection
         self._open_connections.add(connection)
         connection.keeper_task.add_done_callback(lambda _: self._on_connection_end(connection))
@@ -239,21 +264,36 @@ def _import_sdk() -> None:
         ) from None
 
 
-async def _open_client(
-    settings: McpSettings, stack: AsyncExitStack, on_end: Callable[[str], None]
-) -> "Client":
-    """Connect over standard input and output, or over HTTP."""
-    from mcp import Client  # noqa: PLC0415 - of the extra
+@asynccontextmanager
+async def _follow_changes(client: "Client", requests: ServerRequests) -> AsyncGenerator[None]:
+    """Hear of changed lists from servers of the newest protocol, which tell only who listens."""
+    following = asyncio.create_task(_listen_for_changes(client, requests))
+    try:
+        yield
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
 
-    match settings:
-        case McpStdio():
-            transport = stdio_transport(settings, on_end)
-        case McpHttp():
-            transport = await http_transport(settings, stack)
-    client = await stack.enter_async_context(Client(transport, mode="auto", cache=None))
-    # The SDK's validator has no bounds, and works on the event loop. `servers.py` checks instead.
-    client.session.validate_tool_result = _skip_validation
-    return client
+
+async def _listen_for_changes(client: "Client", requests: ServerRequests) -> None:
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS  # noqa: PLC0415 - of the extra
+
+    capabilities = client.server_capabilities
+    offers = (capabilities.tools, capabilities.prompts, capabilities.resources)
+    tools, prompts, resources = (bool(offer and offer.list_changed) for offer in offers)
+    is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+    if not is_modern or not (tools or prompts or resources):
+        return
+    try:
+        async with client.listen(
+            tools_list_changed=tools,
+            prompts_list_changed=prompts,
+            resources_list_changed=resources,
+        ) as events:
+            async for _ in events:
+                requests.note_change()
+    except Exception:  # noqa: BLE001 - a server that cannot tell of changes is still of use
+        _log.debug("an MCP server does not tell of its changes", exc_info=True)
 
 
 async def _skip_validation(name: str, result: "CallToolResult") -> None:

@@ -35,6 +35,7 @@ from windlass.tools.mcp.extras import ExtraTool, McpRequest, list_extra_tools
 from windlass.tools.mcp.link import McpLink, McpServerLost
 from windlass.tools.mcp.lists import TOOLS_MAX, clip_text, list_all_tools
 from windlass.tools.mcp.results import convert_call_result
+from windlass.tools.mcp.server_requests import ServerRequests
 from windlass.tools.profile import check_patterns
 from windlass.tools.results import error_text
 from windlass.tools.run_context import RunContext
@@ -71,7 +72,8 @@ class McpServer:
         self._private = private
         self.skipped: Mapping[str, str] = {}
         """The tools that could not be used, and why."""
-        self._link = McpLink(settings)
+        self._requests = ServerRequests(settings)
+        self._link = McpLink(settings, self._requests)
         self._entered = False
 
     async def __aenter__(self) -> Self:
@@ -95,6 +97,14 @@ class McpServer:
         """Whether there is a connection now. One that broke is made again by the next call."""
         return self._link.is_connected
 
+    @property
+    def has_changed(self) -> bool:
+        """Whether the server has announced other tools since `tools` was called last.
+
+        A list that was returned stays as it is. Call `tools` again for an agent of the next run.
+        """
+        return self._requests.has_changed_lists
+
     async def tools(self) -> list[Tool[..., Any]]:
         """Return the tools that the server has now.
 
@@ -106,6 +116,7 @@ class McpServer:
                 "an MCP server must be opened before its tools are used: "
                 "`async with McpServers(...) as servers`"
             )
+        self._requests.has_changed_lists = False
         async with asyncio.timeout(self.settings.timeout_s):
             server_tools, extra_tools = await self._link.send_request(_list_offers)
         own_names = {listed.name for listed in server_tools}
@@ -167,9 +178,11 @@ class McpServer:
     def _build_function(self, request: McpRequest, effect: Effect) -> McpCall:
         async def call(context: RunContext[object], /, **arguments: object) -> ToolResult:
             try:
-                return await self._link.send_request(
-                    lambda client: request(client, context, arguments)
-                )
+                with self._requests.open_call(context) as open_call:
+                    result = await self._link.send_request(
+                        lambda client: request(client, context, arguments)
+                    )
+                    return open_call.add_notes(result)
             except McpServerLost as lost:
                 if effect == "read":
                     doubt = ""
@@ -208,6 +221,11 @@ class McpServers:
     ) -> None:
         exits = (server.__aexit__(kind, error, trace) for server in self.servers.values())
         await asyncio.gather(*exits)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether one of the servers has announced other tools since `tools` was called last."""
+        return any(server.has_changed for server in self.servers.values())
 
     async def tools(self) -> list[Tool[..., Any]]:
         """Return all tools that the servers have now, in the order of the settings.
