@@ -6,7 +6,7 @@ from typing import Any
 from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal
 from proof.simulate.people import SimApprover, SimGate
 from proof.simulate.plan import HELPER
-from proof.simulate.sim_model import HelperModel, SimModel
+from proof.simulate.sim_model import BatchingSimModel, HelperModel, SimModel
 from proof.simulate.sim_tools import SimTools
 from windlass.agent.agent import Agent
 from windlass.core.context import Compaction, Hydration, Reference
@@ -31,9 +31,10 @@ def build_agent(
     """Build the agent of one process. An intruder passes its own journal."""
     plan = outside.plan
     more = plan.more
+    model = BatchingSimModel if len(plan.replies) % 2 else SimModel
     helper = Toolbox([_build_helper(outside, power, clock)]) if more.helped else None
     return Agent(
-        SimModel(outside, power),
+        model(outside, power),
         instructions="You are simulated.",
         tools=SimTools(outside, power, helper, searched=more.searched),
         gate=SimGate(outside, clock),

@@ -37,6 +37,8 @@ from windlass.testing.prompts import check_prompt
 
 PRICE = Price(Decimal(3), Decimal(15))
 TOKEN_CHARS = 4
+PIECES_TOGETHER = 3
+"""So many pieces come without a wait in between."""
 PROMPT_CHARS = 3
 """Characters of a token of a prompt."""
 
@@ -97,7 +99,7 @@ class SimModel:
             if at == breaks_at:
                 await _break_stream(trouble)
                 return
-            if trouble == "slow" or at % 3 == 0:
+            if trouble == "slow" or at % PIECES_TOGETHER == 0:
                 await asyncio.sleep(0.1)
                 self._power.check_on()
             sent += _count_tokens(piece)
@@ -108,6 +110,26 @@ class SimModel:
             _bill_request(served, size, prompt, sent + plan.more.hidden_tokens)
             yield UsageDelta(served.usage)
         yield ReplyEnd(_stop_reason(reply, prompt))
+
+
+class BatchingSimModel(SimModel):
+    """The same model, which streams the pieces that come together as batches."""
+
+    async def stream_batches(self, prompt: Prompt) -> AsyncGenerator[tuple[ReplyPiece, ...]]:
+        batch: list[ReplyPiece] = []
+        fault: ModelError | None = None
+        try:
+            async for piece in self.stream(prompt):
+                batch.append(piece)
+                if isinstance(piece, StreamOpened) or len(batch) == PIECES_TOGETHER:
+                    yield tuple(batch)
+                    batch = []
+        except ModelError as error:
+            fault = error
+        if batch:
+            yield tuple(batch)
+        if fault is not None:
+            raise fault
 
 
 class HelperModel(SimModel):

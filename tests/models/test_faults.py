@@ -10,7 +10,7 @@ from contextlib import aclosing
 import pytest
 
 from windlass.core.errors import ModelError
-from windlass.core.events import ReplyEnd, ReplyPiece, TextDelta, UsageDelta
+from windlass.core.events import ReplyEnd, ReplyPiece, StreamOpened, TextDelta, UsageDelta
 from windlass.core.messages import TextPart, ThinkingPart, UserMessage
 from windlass.core.reply_assembly import ReplyAssembly
 from windlass.core.view import Prompt
@@ -18,7 +18,7 @@ from windlass.models.http.model import HttpModel
 from windlass.models.resolve import resolve_model
 from windlass.ports import Model
 from windlass.testing import ModelConformance
-from windlass.testing.chat_wire import text_answer, text_chunk
+from windlass.testing.chat_wire import DONE, finish_chunk, text_answer, text_chunk
 from windlass.testing.fault_server import FaultServer, serve_in_thread
 from windlass.testing.wire import refuse_with, stall, stream_answer
 from windlass.testing.wire_faults import BREAKS, REFUSALS, STALLS, WireFault
@@ -65,6 +65,29 @@ async def test_a_fault_is_one_classified_error(fault: WireFault) -> None:
     assert told.retry_after_s == fault.retry_after_s
     assert "\n" not in told.message
     assert KEY not in told.message
+
+
+BROKEN_EVENT = b'data: {"choices": \n\n'
+
+
+@pytest.mark.contract("S1", "S8")
+async def test_what_comes_with_an_error_in_one_read_is_streamed_before_it() -> None:
+    """The deltas of one read come as one batch, and nothing behind the end marker is read."""
+    text = text_chunk("one ") + text_chunk("two")
+    pieces: list[ReplyPiece] = []
+    async with FaultServer(stream_answer(text + BROKEN_EVENT)) as server:
+        with pytest.raises(ModelError) as caught:
+            await collect(model_at(server), pieces)
+    assert caught.value.fault.kind == "malformed_stream"
+    assert text_of(pieces) == "one two"
+    whole = text + finish_chunk() + DONE + BROKEN_EVENT
+    async with (
+        FaultServer(stream_answer(whole)) as server,
+        aclosing(model_at(server).stream_batches(PROMPT)) as batches,
+    ):
+        opened, batch = [batch async for batch in batches]
+    assert [type(piece) for piece in opened] == [StreamOpened]
+    assert batch == (TextDelta("one "), TextDelta("two"), ReplyEnd("end"))
 
 
 @pytest.mark.parametrize("fault", STALLS, ids=lambda fault: fault.name)

@@ -41,10 +41,10 @@ async def post(url: str, **more: str) -> AsyncGenerator[tuple[str, bytes]]:
     """Send a request and give its events, without the notice that the stream is open."""
     headers = {"Content-Type": "application/json", **more}
     path = f"{url}/chat/completions"
-    events = post_sse(path, b'{"a":1}', headers, target=target(url), timeouts=TIMEOUTS)
-    async with aclosing(events):
-        async for event in events:
-            if event != STREAM_OPENED:
+    reads = post_sse(path, b'{"a":1}', headers, target=target(url), timeouts=TIMEOUTS)
+    async with aclosing(reads):
+        async for events in reads:
+            for event in events:
                 yield event
 
 

@@ -44,13 +44,13 @@ def test_who_comes_after_another_has_left_sees_the_whole_text(publisher: EventPu
     """What was held back for the one who left is neither lost nor shown twice."""
     shown: list[Event] = []
     publisher.add_watcher(shown.append)
-    publisher.show_piece(TextDelta("The hunt"))
+    publisher.show_pieces([TextDelta("The hunt")])
     publisher.remove_watcher(shown.append)
-    publisher.show_piece(TextDelta("ed fox, and "))
+    publisher.show_pieces([TextDelta("ed fox, and ")])
     late = watch(publisher, TextDelta("The hunted fox, and "))
     for piece in ("hunter", "2-of-", "the-hill", "."):
-        publisher.show_piece(TextDelta(piece))
-    publisher.show_piece(CallDelta(0, "c", "f"))
+        publisher.show_pieces([TextDelta(piece)])
+    publisher.show_pieces([CallDelta(0, "c", "f")])
     assert text_of(late) == "The hunted fox, and [secret: PASSWORD]."
 
 
@@ -59,11 +59,11 @@ def test_who_comes_while_the_model_thinks_repeats_nothing_for_others(
     publisher: EventPublisher,
 ) -> None:
     first = watch(publisher)
-    publisher.show_piece(TextDelta("I hunt"))
-    publisher.show_piece(ThinkingDelta("Hm."))
+    publisher.show_pieces([TextDelta("I hunt")])
+    publisher.show_pieces([ThinkingDelta("Hm.")])
     late = watch(publisher, TextDelta("I hunt"), ThinkingDelta("Hm."))
-    publisher.show_piece(ThinkingDelta(" Well."))
-    publisher.show_piece(TextDelta(" foxes."))
+    publisher.show_pieces([ThinkingDelta(" Well.")])
+    publisher.show_pieces([TextDelta(" foxes.")])
     assert text_of(first) == "I hunt foxes."
     assert text_of(late) == "I hunt foxes."
 
@@ -74,11 +74,11 @@ def test_a_call_that_began_unwatched_is_masked_from_its_beginning(
 ) -> None:
     """Its rest alone could be the second half of a secret."""
     begun = CallDelta(0, "c", "login", '{"password": "hunter2')
-    publisher.show_piece(begun)
+    publisher.show_pieces([begun])
     late = watch(publisher, begun)
-    publisher.show_piece(CallDelta(0, arguments='-of-the-hill"}'))
-    publisher.show_piece(CallDelta(1, "d", "look", "{}"))
-    publisher.show_piece(ReplyEnd("calls"))
+    publisher.show_pieces([CallDelta(0, arguments='-of-the-hill"}')])
+    publisher.show_pieces([CallDelta(1, "d", "look", "{}")])
+    publisher.show_pieces([ReplyEnd("calls")])
     assert "hill" not in repr(late)
     calls = [event for event in late if isinstance(event, CallDelta)]
     assert "".join(call.arguments for call in calls if call.index == 0) == (
@@ -91,7 +91,7 @@ def test_who_comes_late_gets_thinking_and_calls_so_far(publisher: EventPublisher
     """Whether or not somebody else has watched from the beginning."""
     begun = [ThinkingDelta("Hm."), TextDelta("I look."), CallDelta(0, "c", "look", '{"at": ')]
     for piece in begun:
-        publisher.show_piece(piece)
+        publisher.show_pieces([piece])
     for _ in range(2):
         late = watch(publisher, *begun)
         assert [replace(event, seq=0, nth=0) for event in late] == begun
@@ -103,7 +103,7 @@ def test_who_comes_while_the_calls_of_a_reply_work_does_not_get_its_text_again(
 ) -> None:
     """The reply is on record, so its fact has told the text."""
     watch(publisher)
-    publisher.show_piece(TextDelta("I look."))
+    publisher.show_pieces([TextDelta("I look.")])
     publisher.prepare_for([StepProposed(AssistantMessage((TextPart("I look."),)), "calls")])
     assert watch(publisher) == []
 
@@ -112,7 +112,7 @@ def test_who_comes_while_the_calls_of_a_reply_work_does_not_get_its_text_again(
 def test_a_watcher_that_does_not_count_has_seen_nothing(publisher: EventPublisher) -> None:
     shown: list[Event] = []
     publisher.add_watcher(shown.append, counts=False)
-    assert not publisher.show_piece(TextDelta("Hi"))
+    assert not publisher.show_pieces([TextDelta("Hi")])
     assert text_of(shown) == "Hi"
     publisher.add_watcher(lambda _: None)
-    assert publisher.show_piece(TextDelta(" you"))
+    assert publisher.show_pieces([TextDelta(" you")])

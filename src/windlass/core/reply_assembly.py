@@ -86,9 +86,13 @@ class ReplyAssembly:
         """Add the next piece. Raises ModelError if it cannot be a piece of a reply."""
         match piece:
             case TextDelta():
-                if piece.text:
-                    self.output_chars += len(piece.text)
-                    self._open_text_block(thinking=False).pieces.append(piece.text)
+                text = piece.text
+                if text:
+                    self.output_chars += len(text)
+                    block = self._open_text
+                    if block is None or block.thinking:
+                        block = self._open_text_block(thinking=False)
+                    block.pieces.append(text)
             case ThinkingDelta(text="", signature=None):
                 pass
             case ThinkingDelta(text, signature):

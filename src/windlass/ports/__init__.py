@@ -24,6 +24,7 @@ from windlass.ports.journals import (
     SignedJournal,
 )
 from windlass.ports.models import (
+    BatchingModel,
     Model,
     RateLimitedModel,
     RefusesContent,
@@ -63,6 +64,7 @@ __all__ = [
     "Approver",
     "ApproverReply",
     "AsyncClosableJournal",
+    "BatchingModel",
     "BlobStore",
     "CallContext",
     "CallRequests",

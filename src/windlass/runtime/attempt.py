@@ -7,9 +7,10 @@ elsewhere.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Literal
+from functools import cache
+from typing import Literal, cast
 
 from msgspec.structs import replace
 
@@ -29,9 +30,13 @@ from windlass.core.messages import Charge, Purpose
 from windlass.core.moves import RequestReply, Summarize
 from windlass.core.rate_limits import RateLimits
 from windlass.core.reply_assembly import ReplyAssembly
+from windlass.core.view import Prompt
 from windlass.logs import get_logger
-from windlass.ports import Model, RequestPermit, Timeouts
+from windlass.ports import BatchingModel, Model, RequestPermit, Timeouts
 from windlass.runtime.deadlines import TIMER_GRAIN_S
+
+PieceStream = AsyncGenerator[ReplyPiece] | AsyncGenerator[tuple[ReplyPiece, ...]]
+"""The stream of a model: pieces, or batches of pieces that came together."""
 
 _log = get_logger(__name__)
 CLOSE_S = 1.0
@@ -66,31 +71,32 @@ class ModelAttempt:
         """A watcher saw some of the text."""
         self._was_cut = False
         """The reply was ended here, because it ran on beyond its cap."""
-        self._open_pieces: AsyncGenerator[ReplyPiece] | None = None
+        self._open_stream: PieceStream | None = None
         """The stream of a whole reply, until `aclose`."""
 
     async def stream(
-        self, timeouts: Timeouts, show_piece: Callable[[ContentPiece], bool]
+        self, timeouts: Timeouts, show_pieces: Callable[[Sequence[ContentPiece]], bool]
     ) -> Fault | None:
         """Make the request. Returns None once the reply is whole, otherwise what went wrong.
 
-        `show_piece` gets each piece and returns whether a watcher has seen text of it. The stream
-        of a whole reply stays open: record the reply first, then call `aclose`.
+        `show_pieces` gets all pieces, those that came together in one call, and returns whether a
+        watcher has seen text of them. The stream of a whole reply stays open: record the reply
+        first, then call `aclose`.
         """
         watchdog: _SilenceWatchdog | None = None
         fault: Fault | None = None
         limits: RateLimits | None = None
         try:
-            pieces = self._model.stream(self._move.prompt)
+            stream = _open_stream(self._model, self._move.prompt)
             async with _watch_silence(timeouts) as watchdog:
                 try:
-                    await self._read_pieces(pieces, watchdog, show_piece)
+                    await self._read_stream(stream, watchdog, show_pieces)
                 finally:
                     # The stream of a whole reply stays open until the reply is on record.
                     if self.is_whole:
-                        self._open_pieces = pieces
+                        self._open_stream = stream
                     else:
-                        await pieces.aclose()
+                        await stream.aclose()
             problem = f"the stream ended without its end marker{_describe_age(watchdog)}"
             fault = self._make_fault("incomplete_stream", f"{problem}. {_FIX_INCOMPLETE}")
         except ModelError as error:
@@ -104,41 +110,53 @@ class ModelAttempt:
         # Once the end marker is there, the reply is whole, whatever happens to the connection.
         return None if self.is_whole else fault
 
-    async def _read_pieces(
+    async def _read_stream(
         self,
-        pieces: AsyncGenerator[ReplyPiece],
+        stream: "PieceStream",
         watchdog: "_SilenceWatchdog",
-        show_piece: Callable[[ContentPiece], bool],
+        show_pieces: Callable[[Sequence[ContentPiece]], bool],
     ) -> None:
-        assembly = self._assembly
-        async for streamed in pieces:
+        async for streamed in stream:
             self._established = True
-            if isinstance(streamed, StreamOpened):
-                if self._permit is not None:
-                    self._permit.note_opened(streamed.limits)
+            pieces = self._take_pieces(streamed if isinstance(streamed, tuple) else (streamed,))
+            if not pieces:
                 continue
-            self._has_content = True
-            piece = streamed
-            # Looked at before the piece counts: a reply that ends here was not too long.
-            if assembly.output_chars > self._output_chars_max:
-                piece = self._end_overlong_reply(streamed)
-            assembly.add_piece(piece)
-            watchdog.note_piece(piece)
-            if show_piece(piece):
+            watchdog.note_pieces(pieces)
+            if show_pieces(pieces):
                 self._was_seen = True
             # Nothing is read behind the end marker: a server may leave the stream open.
+            if self._assembly.stop is not None:
+                break
+
+    def _take_pieces(self, batch: tuple[ReplyPiece, ...]) -> list[ContentPiece]:
+        """Add pieces to the reply, up to its end marker, and return those that were added."""
+        assembly = self._assembly
+        taken: list[ContentPiece] = []
+        for piece in batch:
+            if isinstance(piece, StreamOpened):
+                if self._permit is not None:
+                    self._permit.note_opened(piece.limits)
+                continue
+            self._has_content = True
+            content = piece
+            # Looked at before the piece counts: a reply that ends here was not too long.
+            if assembly.output_chars > self._output_chars_max:
+                content = self._end_overlong_reply(piece)
+            assembly.add_piece(content)
+            taken.append(content)
             if assembly.stop is not None:
                 break
+        return taken
 
     async def aclose(self) -> None:
         """Close the stream of a whole reply, within CLOSE_S. What goes wrong does not matter."""
-        pieces = self._open_pieces
-        self._open_pieces = None
-        if pieces is None:
+        stream = self._open_stream
+        self._open_stream = None
+        if stream is None:
             return
         with suppress(ModelError, TimeoutError):
             async with asyncio.timeout(CLOSE_S):
-                await pieces.aclose()
+                await stream.aclose()
 
     def _make_fault(self, kind: FaultKind, problem: str) -> Fault:
         provider = self._model.info.name.partition(":")[0]
@@ -223,10 +241,30 @@ class ModelAttempt:
         )
 
 
+def _open_stream(model: Model, prompt: Prompt) -> PieceStream:
+    if _has_batches(type(model)):
+        return cast("BatchingModel", model).stream_batches(prompt)
+    return model.stream(prompt)
+
+
+@cache
+def _has_batches(kind: type[Model]) -> bool:
+    """Whether models of a class stream batches, unless it overrides only the stream of its base.
+
+    Found out once for each class: with a protocol, `isinstance` takes longer than many a batch.
+    """
+    for base in kind.__mro__:
+        if "stream_batches" in vars(base):
+            return True
+        if "stream" in vars(base):
+            return False
+    return False
+
+
 class _SilenceWatchdog:
     """Ends the wait for a stream that sends no content for too long.
 
-    Noting a piece must cost next to nothing, as there are thousands: it only stores the time, and
+    Noting pieces must cost next to nothing, as there are thousands: it only stores the time, and
     one timer looks at it.
     """
 
@@ -256,9 +294,9 @@ class _SilenceWatchdog:
             return "too_long"
         return "no_content" if self._last_content_at is None else "idle"
 
-    def note_piece(self, piece: ContentPiece) -> None:
+    def note_pieces(self, pieces: Sequence[ContentPiece]) -> None:
         """Note that content came. Usage does not count: servers send it as a keep-alive."""
-        if type(piece) is UsageDelta:
+        if type(pieces[0]) is UsageDelta and all(type(piece) is UsageDelta for piece in pieces):
             return
         is_first = self._last_content_at is None
         self._last_content_at = self._time()

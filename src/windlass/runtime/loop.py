@@ -130,7 +130,7 @@ async def make_attempt(
             AttemptStarted(move.step, move.attempt, model, move.reserved, move.landing),
         )
     attempt = in_flight.attempt = _new_attempt(move, world, recorder.state, permit)
-    fault = await attempt.stream(world.timeouts, recorder.publisher.show_piece)
+    fault = await attempt.stream(world.timeouts, recorder.publisher.show_pieces)
     if fault is None:
         in_flight.attempt = None
         async with aclosing(attempt):

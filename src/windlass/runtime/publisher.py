@@ -57,7 +57,8 @@ class EventPublisher:
         self._piece_mask = PieceMask(mask)
         self._uncounted = [observer] if observer is not None else []
         """Watchers that do not count as such: what they alone were shown, nobody saw."""
-        self._watchers = [*self._uncounted, *([watcher] if watcher is not None else [])]
+        self._watchers = (*self._uncounted, *([watcher] if watcher is not None else []))
+        """Replaced by a new tuple at each change: a watcher may come or go while all are told."""
         self._is_mask_behind = True
         """Pieces of this attempt went by while nobody watched, so the mask has not seen them."""
         self._shown_pieces: list[ContentPiece] = []
@@ -85,14 +86,15 @@ class EventPublisher:
 
         One that does not count never changes what happens after an attempt that broke off.
         """
-        self._watchers.append(watcher)
+        self._watchers = (*self._watchers, watcher)
         if not counts:
             self._uncounted.append(watcher)
 
     def remove_watcher(self, watcher: Watcher) -> None:
         """Stop telling a watcher; it may have been dropped already."""
         if watcher in self._watchers:
-            self._watchers.remove(watcher)
+            at = self._watchers.index(watcher)
+            self._watchers = (*self._watchers[:at], *self._watchers[at + 1 :])
         if watcher in self._uncounted:
             self._uncounted.remove(watcher)
         if not (self._watchers or self._withholds_replies):
@@ -152,15 +154,18 @@ class EventPublisher:
         if shown is not None:
             self.publish(self.place_delta(shown))
 
-    def show_piece(self, piece: ContentPiece) -> bool:
-        """Show a piece of a reply. Returns whether a watcher has now seen text of it."""
+    def show_pieces(self, pieces: Sequence[ContentPiece]) -> bool:
+        """Show pieces of a reply, one by one. Returns whether a watcher has now seen text of it.
+
+        They came together, so they are masked together.
+        """
         if self._on_activity is not None:
             self._on_activity()
         withholds = self._withholds_replies
         if self._is_closed or not (self._watchers or withholds):
             return False
         has_seen_text = False
-        for shown in self._piece_mask.mask_piece(piece):
+        for shown in self._piece_mask.mask_pieces(pieces):
             if not _is_visible(shown):
                 continue
             if withholds and isinstance(shown, TextDelta | ThinkingDelta | CallDelta):
@@ -183,7 +188,7 @@ class EventPublisher:
             return ()
         if self._is_mask_behind:
             self._piece_mask.start_attempt()
-            masked = (shown for piece in pieces for shown in self._piece_mask.mask_piece(piece))
+            masked = self._piece_mask.mask_pieces(tuple(pieces))
             self._shown_pieces = [piece for piece in masked if _is_visible(piece)]
             self._is_mask_behind = False
         merged = EventBuffer()
@@ -202,7 +207,7 @@ class EventPublisher:
 
     def place_delta(self, delta: DeltaT) -> DeltaT:
         """Return a delta with the next place after the last durable fact."""
-        self._deltas_since_fact += count_places(delta)
+        self._deltas_since_fact += count_places(delta) if type(delta) is NestedEvent else 1
         return replace(delta, seq=self._seq, nth=self._deltas_since_fact)
 
     def publish(self, event: Event) -> None:
@@ -214,7 +219,7 @@ class EventPublisher:
             self._call_watchers(visible)
 
     def _call_watchers(self, event: Event) -> None:
-        for watcher in tuple(self._watchers):
+        for watcher in self._watchers:
             try:
                 watcher(event)
             except Exception:  # noqa: BLE001 - a watcher cannot stop a run, however it fails
@@ -224,10 +229,7 @@ class EventPublisher:
 
 def _is_visible(piece: ContentPiece) -> bool:
     """Whether a piece has something to show. The end of a reply comes with its fact."""
-    match piece:
-        case TextDelta(text) | ThinkingDelta(text):
-            return bool(text)
-        case ReplyEnd():
-            return False
-        case _:
-            return True
+    # Asked for each piece of each reply, so with the cheapest test there is.
+    if type(piece) is TextDelta or type(piece) is ThinkingDelta:
+        return bool(piece.text)
+    return type(piece) is not ReplyEnd

@@ -139,26 +139,27 @@ class ScriptedModel:
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
         plan, tokens = self._next_reply(prompt)
-        at = len(self.billed)
-        # Billed before the first piece: a client that leaves early has paid for its prompt.
-        self.billed.append(Usage(tokens))
-        # A real request gives way to other tasks before its first piece arrives.
-        await asyncio.sleep(0)
-        sent = 0
-        try:
+        with _Billing(self.billed, plan, tokens) as billing:
+            # A real request gives way to other tasks before its first piece arrives.
+            await asyncio.sleep(0)
             for beat in plan.beats:
                 for piece in beat.pieces:
-                    sent += 1
+                    billing.sent += 1
                     yield piece
                 if beat.then is not None:
                     await _perform_act(beat.then)
-        except Exception:
-            if not sent:
-                self.billed[at] = Usage()  # A request that is refused before any output is free.
-            raise
-        finally:
-            if sent:
-                self.billed[at] = _billed_usage(plan, sent, tokens)
+
+    async def stream_batches(self, prompt: Prompt) -> AsyncGenerator[tuple[ReplyPiece, ...]]:
+        """Stream the same: what the script has between two acts comes together."""
+        plan, tokens = self._next_reply(prompt)
+        with _Billing(self.billed, plan, tokens) as billing:
+            await asyncio.sleep(0)
+            for beat in plan.beats:
+                if beat.pieces:
+                    billing.sent += len(beat.pieces)
+                    yield tuple(beat.pieces)
+                if beat.then is not None:
+                    await _perform_act(beat.then)
 
     def _next_reply(self, prompt: Prompt) -> tuple[PlannedReply, int]:
         """Return the next reply, and the input tokens of the prompt."""
@@ -230,6 +231,34 @@ class ScriptedModel:
     ) -> None:
         if error is None:
             self.assert_used_up()
+
+
+class _Billing:
+    """Keeps the bill of one request while its reply is streamed."""
+
+    def __init__(self, billed: list[Usage], plan: PlannedReply, tokens: int) -> None:
+        self._billed = billed
+        self._plan = plan
+        self._tokens = tokens
+        self._at = len(billed)
+        self.sent = 0
+        """The pieces that were streamed so far."""
+        # Billed before the first piece: a client that leaves early has paid for its prompt.
+        billed.append(Usage(tokens))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.sent:
+            self._billed[self._at] = _billed_usage(self._plan, self.sent, self._tokens)
+        elif isinstance(error, Exception):
+            self._billed[self._at] = Usage()  # A request that is refused before any output is free.
 
 
 async def _perform_act(act: ScriptAct) -> None:

@@ -24,6 +24,9 @@ from windlass.core.events import (
 from windlass.core.secrets.mask import Mask
 from windlass.core.secrets.mask_stream import TextStreamMask, ValueHeads
 
+_GROUP_PIECES = 64
+"""How many pieces are looked at as one text. A few of them are looked at faster than many."""
+
 
 @final
 class PieceMask:
@@ -55,6 +58,21 @@ class PieceMask:
     def _new_stream(self) -> TextStreamMask:
         return TextStreamMask(self._mask, self._heads)
 
+    def mask_pieces(self, pieces: Sequence[ContentPiece]) -> Sequence[ContentPiece]:
+        """Return what may be shown after these pieces: they themselves if nothing is in doubt."""
+        if len(pieces) == 1:
+            return self.mask_piece(pieces[0])
+        if len(pieces) > _GROUP_PIECES:
+            groups = (
+                pieces[at : at + _GROUP_PIECES] for at in range(0, len(pieces), _GROUP_PIECES)
+            )
+            return [shown for group in groups for shown in self.mask_pieces(group)]
+        # Text that goes on is looked at once for all of them.
+        texts = self._more_texts(pieces)
+        if len(texts) == len(pieces) and self._text_stream.pass_harmless("".join(texts)):
+            return pieces
+        return [shown for piece in pieces for shown in self.mask_piece(piece)]
+
     def mask_piece(self, piece: ContentPiece) -> Sequence[ContentPiece]:
         """Return what may be shown after this piece: the piece itself if nothing is in doubt."""
         # A short path for nearly every piece.
@@ -64,6 +82,13 @@ class PieceMask:
                 return (piece,)
             return (TextDelta(text),) if text else ()
         return tuple(self._mask_piece(piece))
+
+    def _more_texts(self, pieces: Sequence[ContentPiece]) -> list[str]:
+        """Return the texts of those pieces that go on with the block that is open."""
+        if not self._thinking:
+            return [piece.text for piece in pieces if type(piece) is TextDelta]
+        thoughts = (piece for piece in pieces if type(piece) is ThinkingDelta)
+        return [thought.text for thought in thoughts if thought.signature is None]
 
     def _mask_piece(self, piece: ContentPiece) -> Iterator[ContentPiece]:
         match piece:

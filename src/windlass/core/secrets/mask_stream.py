@@ -107,13 +107,22 @@ class TextStreamMask:
 
     def feed(self, piece: str) -> str:
         """Return what may be shown now; the piece itself if nothing is in doubt."""
-        text = self._text + piece
-        passed = self._passed
-        if passed == len(self._text) and self._is_harmless(text, passed):
-            self._text = text[-_CONTEXT:]
-            self._passed = len(self._text)
+        if self.pass_harmless(piece):
             return piece
-        return self._release_text(text, passed, whole=False)
+        return self._release_text(self._text + piece, self._passed, whole=False)
+
+    def pass_harmless(self, more: str) -> bool:
+        """Take more text if nothing in it is in doubt; otherwise return False, and take nothing.
+
+        It may consist of several pieces: none of them can then hold a part of a secret.
+        """
+        text = self._text + more
+        passed = self._passed
+        if passed != len(self._text) or not self._is_harmless(text, passed):
+            return False
+        self._text = text[-_CONTEXT:]
+        self._passed = len(self._text)
+        return True
 
     def end(self) -> str:
         """Return what was held back, now that the text is complete."""

@@ -21,9 +21,9 @@ from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.models.cloud.signing import RequestSigner
-from windlass.models.dialect import Dialect, FinishingReader, WireRequest
+from windlass.models.dialect import Dialect, FinishingReader, ReplyReader, WireRequest
 from windlass.models.http.errors import RequestTarget, mask_keys
-from windlass.models.http.post import ReplyProgress, post_sse
+from windlass.models.http.post import STREAM_OPENED, ReplyProgress, post_sse
 from windlass.models.http.sse import SseEvent
 from windlass.models.options import ModelOptions, choose_effort
 from windlass.ports import Timeouts
@@ -169,6 +169,13 @@ class HttpModel:
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
         """Send one request and yield the pieces of the reply. Raises ModelError."""
+        async with aclosing(self.stream_batches(prompt)) as batches:
+            async for batch in batches:
+                for piece in batch:
+                    yield piece
+
+    async def stream_batches(self, prompt: Prompt) -> AsyncGenerator[tuple[ReplyPiece, ...]]:
+        """Stream what `stream` does, with all pieces of one read from the socket together."""
         # What a model is shown of its own past depends on which model is asked.
         prompt = replace(prompt, model=self._info.name)
         reader = self._dialect.new_reader(prompt)
@@ -176,24 +183,25 @@ class HttpModel:
         progress = ReplyProgress(finishing)
         fault: ModelError | None = None
         try:
-            async with aclosing(self._request_events(prompt, progress)) as events:
-                async for event, data in events:
-                    if not data:  # STREAM_OPENED
-                        yield StreamOpened(progress.limits)
+            async with aclosing(self._request_events(prompt, progress)) as reads:
+                async for events in reads:
+                    if events is STREAM_OPENED:
+                        yield (StreamOpened(progress.limits),)
                         continue
-                    for piece in reader.read_event(event, data):
-                        # Checked for each piece of each reply, so with the cheapest test there is.
-                        progress.ended = progress.ended or type(piece) is ReplyEnd
-                        yield piece
+                    batch, fault = _read_events(reader, events)
+                    progress.ended = bool(batch) and type(batch[-1]) is ReplyEnd
+                    if batch:
+                        yield tuple(batch)
                     if progress.ended:
                         return
+                    if fault is not None:
+                        raise fault
         except ModelError as error:
             fault = self._name_vendor(error)
         # The stream is over, with or without an error. If the model had finished its reply before
         # that, the reply counts and the error does not.
         if finishing is not None and finishing.is_finishing:
-            for piece in finishing.finish():
-                yield piece
+            yield tuple(finishing.finish())
         elif fault is not None:
             raise fault
 
@@ -211,7 +219,9 @@ class HttpModel:
             limits=error.limits,
         )
 
-    def _request_events(self, prompt: Prompt, progress: ReplyProgress) -> AsyncGenerator[SseEvent]:
+    def _request_events(
+        self, prompt: Prompt, progress: ReplyProgress
+    ) -> AsyncGenerator[Sequence[SseEvent]]:
         """Prepare one request. Nothing is sent before the first event is asked for."""
         options = self._options
         if self._chooses_effort:
@@ -228,6 +238,25 @@ class HttpModel:
             progress=progress,
             signer=endpoint.signer,
         )
+
+
+def _read_events(
+    reader: ReplyReader, events: Sequence[SseEvent]
+) -> tuple[list[ReplyPiece], ModelError | None]:
+    """Return the pieces in events that came together, up to the end of the reply or to an error.
+
+    What came before an error counts: it was streamed.
+    """
+    batch: list[ReplyPiece] = []
+    try:
+        for event, data in events:
+            batch += reader.read_event(event, data)
+            # Checked for each event of each reply, so with the cheapest test there is.
+            if batch and type(batch[-1]) is ReplyEnd:
+                break
+    except ModelError as error:
+        return batch, error
+    return batch, None
 
 
 def _name_quota(info: ModelInfo, endpoint: ModelEndpoint) -> str:

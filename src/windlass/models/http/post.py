@@ -8,7 +8,7 @@ then the rest of the response is read in the background, and the connection is u
 import asyncio
 import io
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -41,8 +41,8 @@ _STREAM_TYPES = ("text/event-stream", FRAMES_TYPE, "text/plain", "application/oc
 """The content types under which servers send event streams; all but the first two are mistakes."""
 _STATUS_OK = range(200, 300)
 
-STREAM_OPENED: SseEvent = ("", b"")
-"""Comes before all events of a response: its head is there. No event of a server has no data."""
+STREAM_OPENED: Sequence[SseEvent] = ()
+"""Comes before all events of a response: its head is there."""
 AFTER_FINISH_S = 2.0
 """How long to wait for more once the server has said why the model stopped.
 
@@ -83,8 +83,8 @@ async def post_sse(
     proxy: str | None = None,
     progress: ReplyProgress | None = None,
     signer: RequestSigner | None = None,
-) -> AsyncGenerator[SseEvent]:
-    """Send the body; yield STREAM_OPENED, then the events. Only connecting has a limit of time."""
+) -> AsyncGenerator[Sequence[SseEvent]]:
+    """Send the body; yield STREAM_OPENED, then the events of each read. Connecting has a limit."""
     import aiohttp
 
     if signer is not None:
@@ -102,10 +102,10 @@ async def post_sse(
             yield STREAM_OPENED
             parser = FrameParser() if _content_type(response) == FRAMES_TYPE else SseParser()
             while chunk := await _read_chunk(response, progress):
-                for event in parser.feed(chunk):
-                    yield event
-            for event in parser.finish():
-                yield event
+                if events := parser.feed(chunk):
+                    yield events
+            if events := parser.finish():
+                yield events
         finally:
             _leave_response(response, reply_ended=progress is not None and progress.ended)
     except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -140,13 +140,13 @@ class LocalModel(HttpModel):
         return self._endpoint_at(await get_server(self._weights))
 
     @override
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
+    async def stream_batches(self, prompt: Prompt) -> AsyncGenerator[tuple[ReplyPiece, ...]]:
         server = await get_server(self._weights)
         model = HttpModel(self._info, self._dialect, self._endpoint_at(server), self._options)
         try:
-            async with aclosing(model.stream(prompt)) as pieces:
-                async for piece in pieces:
-                    yield piece
+            async with aclosing(model.stream_batches(prompt)) as batches:
+                async for batch in batches:
+                    yield batch
         except ModelError as error:
             if error.fault.kind not in _CONNECTION_FAULTS:
                 raise
