@@ -1,28 +1,28 @@
-"""The client that the official conformance suite starts: `conformance_client.py URL`.
+"""What the official conformance suite starts: `conformance_client.py SOCKET URL`.
 
-The suite names its scenario in the environment, and judges by what its server sees.
+It passes the scenario on to the process that plays the client (`mcp_scenarios.py`).
 """
 
-import asyncio
+import json
 import os
+import socket
 import sys
 
-from windlass.tools.mcp.config import mcp_settings
-from windlass.tools.mcp.servers import McpServers
-from windlass.tools.run_context import RunContext
 
-ARGUMENTS = {"add_numbers": {"a": 5, "b": 3}}
-
-
-async def main(url: str) -> None:
-    entry = {"type": "http", "url": url, "timeout": 20}
-    async with McpServers(mcp_settings({"mcpServers": {"suite": entry}}, os.environ)) as servers:
-        for tool in await servers.tools():
-            name = tool.name.removeprefix("suite__")
-            if not tool.spec.parameters.get("required") or name in ARGUMENTS:
-                result = await tool(RunContext(deps=None), **ARGUMENTS.get(name, {}))
-                print(name, result.kind, result.text)  # noqa: T201
+def main(place: str, url: str) -> int:
+    asked = {
+        "url": url,
+        "scenario": os.environ["MCP_CONFORMANCE_SCENARIO"],
+        "context": json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}")),
+    }
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(place)
+        client.sendall(json.dumps(asked).encode() + b"\n")
+        said = client.makefile().readline().strip()
+    if said:
+        sys.stderr.write(f"{said}\n")
+    return 1 if said else 0
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[-1]))
+    sys.exit(main(sys.argv[-2], sys.argv[-1]))

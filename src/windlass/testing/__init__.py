@@ -37,6 +37,7 @@ from windlass.testing.limited_provider import LimitedProvider
 from windlass.testing.live import LiveChannelConformance
 from windlass.testing.mailbox import MailboxConformance
 from windlass.testing.models import ModelConformance
+from windlass.testing.oauth_service import OAuthService
 from windlass.testing.prompts import PromptChecker, check_prompt
 from windlass.testing.script_words import (
     call,
@@ -90,6 +91,7 @@ __all__ = [
     "LiveChannelConformance",
     "MailboxConformance",
     "ModelConformance",
+    "OAuthService",
     "PowerCut",
     "PowerCutJournal",
     "PromptChecker",

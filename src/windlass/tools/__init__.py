@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         McpStdio,
         mcp_settings,
     )
+    from windlass.tools.mcp.oauth.settings import McpCredentials, McpSignIn
+    from windlass.tools.mcp.oauth.tokens import McpToken, McpTokenStore, MemoryTokens
     from windlass.tools.mcp.servers import McpServer, McpServers
     from windlass.tools.profile import Profile
     from windlass.tools.qwen_tools import adapt_qwen_tool
@@ -40,13 +42,18 @@ __all__ = [
     "UNKNOWN",
     "ArtifactStore",
     "CircuitBreaker",
+    "McpCredentials",
     "McpHttp",
     "McpOverride",
     "McpServer",
     "McpServers",
     "McpSettings",
+    "McpSignIn",
     "McpStdio",
+    "McpToken",
+    "McpTokenStore",
     "MemoryArtifacts",
+    "MemoryTokens",
     "Profile",
     "PythonLimits",
     "RunContext",
@@ -76,13 +83,18 @@ LAZY_MODULES: LazyModules = {
     "UNKNOWN": "windlass.tools.function",
     "ArtifactStore": "windlass.tools.artifacts",
     "CircuitBreaker": "windlass.tools.breaker",
+    "McpCredentials": "windlass.tools.mcp.oauth.settings",
     "McpHttp": "windlass.tools.mcp.config",
     "McpOverride": "windlass.tools.mcp.config",
     "McpServer": "windlass.tools.mcp.servers",
     "McpServers": "windlass.tools.mcp.servers",
     "McpSettings": "windlass.tools.mcp.config",
+    "McpSignIn": "windlass.tools.mcp.oauth.settings",
     "McpStdio": "windlass.tools.mcp.config",
+    "McpToken": "windlass.tools.mcp.oauth.tokens",
+    "McpTokenStore": "windlass.tools.mcp.oauth.tokens",
     "MemoryArtifacts": "windlass.tools.artifacts",
+    "MemoryTokens": "windlass.tools.mcp.oauth.tokens",
     "Profile": "windlass.tools.profile",
     "PythonLimits": "windlass.tools.shell.interpreter",
     "RunContext": "windlass.tools.run_context",

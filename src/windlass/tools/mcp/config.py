@@ -19,6 +19,7 @@ from windlass.tools.mcp.entry_reader import (
     read_optional,
     require_mapping,
 )
+from windlass.tools.mcp.oauth.settings import McpAuth, read_auth
 from windlass.tools.profile import matches_patterns
 
 ANSWER_BYTES_MAX = 16 * 2**20
@@ -51,7 +52,6 @@ _COMMON_KEYS = (
 )
 _STDIO_KEYS = (*_COMMON_KEYS, "command", "args", "env", "cwd")
 _HTTP_KEYS = (*_COMMON_KEYS, "url", "headers", "auth")
-_AUTH_KEYS = ("type", "client_id", "client_secret", "issuer", "scope")
 _OVERRIDE_KEYS = ("effect", "labels", "timeout")
 _EFFECTS_BY_STRICTNESS: tuple[Effect, ...] = ("read", "idempotent", "write")
 _TRANSPORT_TYPES = {
@@ -118,18 +118,6 @@ class McpStdio:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class McpCredentials:
-    """What a program shows to get a token for a server (OAuth client credentials)."""
-
-    client_id: str
-    client_secret: str = field(repr=False)
-    issuer: str
-    """The address of the authorization server. The secret goes nowhere else, whatever the MCP
-    server says."""
-    scope: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class McpHttp:
     """A server at an address, over HTTP. The fields mean the same as in `McpStdio`."""
 
@@ -138,8 +126,8 @@ class McpHttp:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     sse: bool = False
     """Whether it speaks the older transport, with a stream of events beside the requests."""
-    auth: McpCredentials | None = None
-    """How to get a token, if the server asks for one."""
+    auth: McpAuth | None = None
+    """How to get a token, if the server asks for one. None: a person signs in."""
     timeout_s: float | None = TIMEOUT_S
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
@@ -258,22 +246,8 @@ def _read_http(reader: EntryReader, name: str, entry: Mapping[str, Any]) -> McpH
         url=url,
         headers=headers,
         sse=entry.get("type") == "sse",
-        auth=_read_auth(reader, entry["auth"]) if "auth" in entry else None,
+        auth=read_auth(reader, entry["auth"]) if "auth" in entry else None,
         **_read_common(reader, entry),
-    )
-
-
-def _read_auth(reader: EntryReader, given: object) -> McpCredentials:
-    where = f"{reader.where}: auth"
-    entry = require_mapping(where, given)
-    check_keys(where, entry, _AUTH_KEYS)
-    inner = EntryReader(where, reader.environ)
-    inner.check_choice("type", entry.get("type"), ["client_credentials"])
-    return McpCredentials(
-        client_id=inner.read_text("client_id", entry.get("client_id")),
-        client_secret=inner.read_text("client_secret", entry.get("client_secret")),
-        issuer=inner.read_text("issuer", entry.get("issuer")),
-        scope=read_optional(inner.read_text, "scope", entry, None),
     )
 
 

@@ -4,16 +4,21 @@ The law: an answer is bounded while it is read, and a compressed one is refused.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from windlass.tools.mcp.config import ANSWER_BYTES_MAX, McpHttp
+from windlass.core.errors import WindlassError
+from windlass.tools.mcp.config import ANSWER_BYTES_MAX, McpHttp, McpSettings
+from windlass.tools.mcp.oauth.documents import read_challenge
+from windlass.tools.mcp.oauth.grants import ShowPage
+from windlass.tools.mcp.oauth.keeper import TokenKeeper
+from windlass.tools.mcp.oauth.tokens import McpTokenStore
 
 if TYPE_CHECKING:
     import httpx2
@@ -22,17 +27,70 @@ if TYPE_CHECKING:
 HTTP_TIMEOUT_S = 30.0
 """For a server to accept a connection or a request."""
 
-_statuses: ContextVar[deque[int] | None] = ContextVar("_statuses", default=None)
-"""The HTTP errors that requests of this context got. The SDK does not pass them on."""
+TOKENS_MAX = 4
+"""How many tokens are tried for one request: the known one, a renewed one, one with more rights."""
 
 
-async def http_transport(settings: McpHttp, stack: AsyncExitStack) -> "Transport":
+class HttpErrors:
+    """The HTTP errors of one request, which the SDK does not pass on."""
+
+    def __init__(self) -> None:
+        self.statuses: deque[int] = deque(maxlen=4)
+        self.problem: WindlassError | None = None
+        """Why there is no token that the server takes."""
+
+    @property
+    def refusal(self) -> WindlassError | None:
+        """The problem, if the last answer was a refusal for want of a token."""
+        is_refused = self.statuses and self.statuses[-1] in _REFUSALS
+        return self.problem if is_refused else None
+
+    def describe(self, cause: str) -> str:
+        """Return a cause with what HTTP adds to it."""
+        if self.refusal is not None:
+            return str(self.refusal)
+        return f"{cause} (HTTP {self.statuses[-1]})" if self.statuses else cause
+
+
+_REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_errors: ContextVar[HttpErrors | None] = ContextVar("_errors", default=None)
+
+
+def record_errors() -> HttpErrors:
+    """Start to record the HTTP errors of this context, and return the record."""
+    errors = HttpErrors()
+    _errors.set(errors)
+    return errors
+
+
+def _note_problem(error: WindlassError) -> None:
+    errors = _errors.get()
+    if errors is not None:
+        errors.problem = error
+
+
+def build_keeper(
+    settings: McpSettings, tokens: McpTokenStore | None, show_page: ShowPage | None
+) -> TokenKeeper | None:
+    """Return what keeps the token for a server; None if it never gets one of ours."""
+    if not isinstance(settings, McpHttp):
+        return None
+    if any(name.lower() == "authorization" for name in settings.headers):
+        return None  # The settings have a token of their own.
+    return TokenKeeper(
+        settings.name, settings.url, settings.auth, tokens=tokens, show_page=show_page
+    )
+
+
+async def http_transport(
+    settings: McpHttp, stack: AsyncExitStack, keeper: TokenKeeper | None
+) -> "Transport":
     """Return the transport of a server at an address, the older one if the settings say so."""
     from mcp.client.sse import sse_client  # noqa: PLC0415 - of the extra
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - of the extra
 
     def make_client(*_: object, **__: object) -> "httpx2.AsyncClient":
-        return _build_http_client(settings)
+        return _build_http_client(settings, keeper)
 
     if settings.sse:
         # All answers come in one stream of events.
@@ -43,58 +101,55 @@ async def http_transport(settings: McpHttp, stack: AsyncExitStack) -> "Transport
     )
 
 
-def _build_auth(settings: McpHttp) -> "httpx2.Auth | None":
-    """Return what gets a token when the server asks for one, and renews it."""
-    given = settings.auth
-    if given is None:
-        return None
-    from mcp.client.auth.extensions.client_credentials import (  # noqa: PLC0415 - of the extra
-        ClientCredentialsOAuthProvider,
-    )
+def _build_auth(keeper: TokenKeeper) -> "httpx2.Auth":
+    """Return what adds the token to a request, and gets another one if it is refused."""
+    import httpx2  # noqa: PLC0415 - of the extra
 
-    return ClientCredentialsOAuthProvider(
-        settings.url,
-        TokenMemory(),
-        given.client_id,
-        given.client_secret,
-        scope=given.scope,
-        issuer=given.issuer,
-    )
+    class TokenAuth(httpx2.Auth):
+        @override
+        async def async_auth_flow(
+            self, request: httpx2.Request
+        ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+            if not keeper.covers(str(request.url)):
+                yield request
+                return
+            try:
+                token = await keeper.find_token()
+            except WindlassError as error:
+                # Without a token, the server may take the request all the same.
+                _note_problem(error)
+                yield request
+                return
+            for _ in range(TOKENS_MAX):
+                if token is not None:
+                    request.headers["Authorization"] = f"Bearer {token}"
+                response = yield request
+                challenge = read_challenge(response.status_code, response.headers)
+                if challenge is None:
+                    keeper.note_accepted(token)
+                    return
+                try:
+                    token = await keeper.replace_token(token, challenge)
+                except WindlassError as error:
+                    _note_problem(error)
+                    return
 
-
-class TokenMemory:
-    """Keeps the token of one connection. A program can always get another one."""
-
-    def __init__(self) -> None:
-        self._tokens: Any = None
-        self._client: Any = None
-
-    async def get_tokens(self) -> Any:  # noqa: ANN401 - types of the extra
-        return self._tokens
-
-    async def set_tokens(self, tokens: Any) -> None:  # noqa: ANN401 - as above
-        self._tokens = tokens
-
-    async def get_client_info(self) -> Any:  # noqa: ANN401 - as above
-        return self._client
-
-    async def set_client_info(self, client_info: Any) -> None:  # noqa: ANN401 - as above
-        self._client = client_info
+    return TokenAuth()
 
 
-def _build_http_client(settings: McpHttp) -> "httpx2.AsyncClient":
+def _build_http_client(settings: McpHttp, keeper: TokenKeeper | None) -> "httpx2.AsyncClient":
     import httpx2  # noqa: PLC0415 - of the extra
 
     async def record_status(response: httpx2.Response) -> None:
-        statuses = _statuses.get()
-        if statuses is not None and response.status_code >= HTTPStatus.BAD_REQUEST:
-            statuses.append(response.status_code)
+        errors = _errors.get()
+        if errors is not None and response.status_code >= HTTPStatus.BAD_REQUEST:
+            errors.statuses.append(response.status_code)
 
     # No read timeout: an answer may take as long as its call, which has its own limit.
     return httpx2.AsyncClient(
         headers={"Accept-Encoding": "identity", **settings.headers},
         timeout=httpx2.Timeout(HTTP_TIMEOUT_S, read=None),
-        auth=_build_auth(settings),
+        auth=None if keeper is None else _build_auth(keeper),
         event_hooks={"response": [record_status, partial(_bound_body, bounds_events=settings.sse)]},
     )
 
@@ -133,14 +188,3 @@ async def _bound_body(response: "httpx2.Response", *, bounds_events: bool) -> No
     if isinstance(stream, httpx2.AsyncByteStream) and bounds:
         body = stream
         response.stream = BoundedBody()
-
-
-def record_statuses() -> deque[int]:
-    """Start to record the last few HTTP errors of this context, and return the record."""
-    statuses: deque[int] = deque(maxlen=4)
-    _statuses.set(statuses)
-    return statuses
-
-
-def http_error_suffix(statuses: deque[int]) -> str:
-    return f" (HTTP {statuses[-1]})" if statuses else ""

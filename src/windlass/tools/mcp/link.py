@@ -8,7 +8,6 @@ error, and is never repeated here: only the caller knows whether it may be repea
 
 import asyncio
 import sys
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 from windlass.core.errors import ConfigError
 from windlass.logs import get_logger
 from windlass.tools.mcp.config import McpHttp, McpSettings, McpStdio
-from windlass.tools.mcp.http import http_error_suffix, http_transport, record_statuses
+from windlass.tools.mcp.http import HttpErrors, http_transport, record_errors
+from windlass.tools.mcp.oauth.keeper import TokenKeeper
 from windlass.tools.mcp.server_requests import ServerRequests, forget_current_call
 from windlass.tools.mcp.stdio import stdio_transport
 from windlass.tools.results import error_text
@@ -56,8 +56,11 @@ class McpServerLost(ToolUnavailable):
 class McpConnection:
     """One connection, and the task that keeps it open."""
 
-    def __init__(self, settings: McpSettings, requests: ServerRequests) -> None:
+    def __init__(
+        self, settings: McpSettings, requests: ServerRequests, keeper: TokenKeeper | None = None
+    ) -> None:
         self.client: Client | None = None
+        self.errors = HttpErrors()
         self.end_reason = ""
         """Why it ended, or could not be opened."""
         self.settled = asyncio.Event()
@@ -65,6 +68,7 @@ class McpConnection:
         self.is_over = False
         self._settings = settings
         self._requests = requests
+        self._keeper = keeper
         self._close_requested = asyncio.Event()
         self.keeper_task = asyncio.create_task(
             self._keep_open(), name=f"MCP server {settings.name}"
@@ -93,7 +97,7 @@ class McpConnection:
             case McpStdio():
                 transport = stdio_transport(self._settings, self.begin_close)
             case McpHttp():
-                transport = await http_transport(self._settings, stack)
+                transport = await http_transport(self._settings, stack, self._keeper)
         options = self._requests.client_options()
         client = Client(transport, mode="auto", cache=None, **options)
         await stack.enter_async_context(client)
@@ -103,7 +107,7 @@ class McpConnection:
 
     async def _keep_open(self) -> None:
         limit_s = min(CONNECT_S_MAX, self._settings.timeout_s or CONNECT_S_MAX)
-        statuses = record_statuses()
+        self.errors = record_errors()
         # This task inherits the context of the call that happened to need the connection first.
         forget_current_call()
         try:
@@ -118,7 +122,7 @@ class McpConnection:
             self.begin_close(f"it did not answer within {limit_s:g} s")
         except Exception as error:  # noqa: BLE001 - for any reason the server is unavailable
             _log.debug("the connection to MCP server %s failed", self._settings.name, exc_info=True)
-            self.begin_close(f"{_describe_cause(error)}{http_error_suffix(statuses)}")
+            self.begin_close(self.errors.describe(_describe_cause(error)))
         finally:
             self.begin_close("it was cancelled")
             self.settled.set()
@@ -128,9 +132,12 @@ class McpConnection:
 class McpLink:
     """Sends requests to a server, and connects to it whenever there is no connection."""
 
-    def __init__(self, settings: McpSettings, requests: ServerRequests) -> None:
+    def __init__(
+        self, settings: McpSettings, requests: ServerRequests, keeper: TokenKeeper | None = None
+    ) -> None:
         self._settings = settings
         self._requests = requests
+        self._keeper = keeper
         self._connection: McpConnection | None = None
         self._open_connections: set[McpConnection] = set()
         self._home_loop: asyncio.AbstractEventLoop | None = None
@@ -151,7 +158,7 @@ class McpLink:
         await _require_sdk()
         from mcp import MCPError  # noqa: PLC0415 - of the extra
 
-        statuses = record_statuses()
+        errors = record_errors()
         is_new_session = False
         while True:
             connection, client = await self._get_connection()
@@ -159,7 +166,7 @@ class McpLink:
                 return await request(client)
             except MCPError as error:
                 if error.message not in _SESSION_ENDED_MESSAGES or is_new_session:
-                    raise await self._translate_error(error, connection, statuses) from error
+                    raise await self._translate_error(error, connection, errors) from error
                 # The server did not run the request, so it can safely be sent again, once.
                 connection.begin_close("its session had ended")
                 is_new_session = True
@@ -186,6 +193,8 @@ class McpLink:
             connection = self._start_connection(connection, loop.time())
         await connection.settled.wait()
         if connection.client is None:
+            if connection.errors.refusal is not None:
+                raise ToolUnavailable(str(connection.errors.refusal))
             raise ToolUnavailable(
                 f"MCP server {self._settings.name!r} cannot be reached: {connection.end_reason}"
             )
@@ -200,7 +209,7 @@ class McpLink:
         if last is not None:
             # What it has changed meanwhile was announced to nobody.
             self._requests.note_change()
-        connection = McpConnection(self._settings, self._requests)
+        connection = McpConnection(self._settings, self._requests, self._keeper)
         self._connection = connection
         self._open_connections.add(connection)
         connection.keeper_task.add_done_callback(lambda _: self._on_connection_end(connection))
@@ -216,7 +225,7 @@ class McpLink:
         self._not_before = connection.keeper_task.get_loop().time() + wait_s
 
     async def _translate_error(
-        self, error: "MCPError", connection: McpConnection, statuses: deque[int]
+        self, error: "MCPError", connection: McpConnection, errors: HttpErrors
     ) -> Exception:
         """Return what to raise for an error of the protocol.
 
@@ -239,7 +248,10 @@ class McpLink:
             )
         if error.code == REQUEST_TIMEOUT:
             return ToolUnavailable(f"MCP server {name!r} does not answer: {error.message}")
-        message = f"MCP server {name!r}: {error.message}{http_error_suffix(statuses)}"
+        if errors.refusal is not None:
+            return errors.refusal
+        message = f"MCP server {name!r}: {errors.describe(error.message)}"
+        statuses = errors.statuses
         if statuses and (statuses[-1] in _TEMPORARY_STATUSES or statuses[-1] >= HTTPStatus(500)):
             return ToolUnavailable(message)
         if error.message == _SDK_HTTP_ERROR_MESSAGE:

@@ -32,8 +32,11 @@ from windlass.logs import get_logger
 from windlass.tools.function import Tool
 from windlass.tools.mcp.config import McpSettings, find_override, is_tool_offered
 from windlass.tools.mcp.extras import ExtraTool, McpRequest, list_extra_tools
+from windlass.tools.mcp.http import build_keeper
 from windlass.tools.mcp.link import McpLink, McpServerLost
 from windlass.tools.mcp.lists import TOOLS_MAX, clip_text, list_all_tools
+from windlass.tools.mcp.oauth.grants import ShowPage
+from windlass.tools.mcp.oauth.tokens import McpTokenStore
 from windlass.tools.mcp.results import convert_call_result
 from windlass.tools.mcp.server_requests import ServerRequests
 from windlass.tools.profile import check_patterns
@@ -67,13 +70,21 @@ McpCall = Callable[..., Awaitable[ToolResult]]
 class McpServer:
     """One server. It is connected when it is first needed, and closed at the end of the block."""
 
-    def __init__(self, settings: McpSettings, *, private: bool = False) -> None:
+    def __init__(
+        self,
+        settings: McpSettings,
+        *,
+        private: bool = False,
+        tokens: McpTokenStore | None = None,
+        sign_in: ShowPage | None = None,
+    ) -> None:
         self.settings = settings
         self._private = private
         self.skipped: Mapping[str, str] = {}
         """The tools that could not be used, and why."""
         self._requests = ServerRequests(settings)
-        self._link = McpLink(settings, self._requests)
+        self._keeper = build_keeper(settings, tokens, sign_in)
+        self._link = McpLink(settings, self._requests, self._keeper)
         self._entered = False
 
     async def __aenter__(self) -> Self:
@@ -182,7 +193,8 @@ class McpServer:
                     result = await self._link.send_request(
                         lambda client: request(client, context, arguments)
                     )
-                    return open_call.add_notes(result)
+                    result = open_call.add_notes(result)
+                    return self._keeper.mask.mask_result(result) if self._keeper else result
             except McpServerLost as lost:
                 if effect == "read":
                     doubt = ""
@@ -198,11 +210,24 @@ class McpServers:
     """Several servers, opened and closed together.
 
     `private`: what their tools return is private data, unless the settings give a tool its labels.
+    `tokens`: where the tokens for servers are kept at which a person has signed in. `sign_in` shows
+    a person the address at which to sign in, when a server asks for it. Without it, such a server
+    cannot be used before somebody has signed in: `windlass mcp login NAME`.
     """
 
-    def __init__(self, settings: Iterable[McpSettings], *, private: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Iterable[McpSettings],
+        *,
+        private: bool = False,
+        tokens: McpTokenStore | None = None,
+        sign_in: ShowPage | None = None,
+    ) -> None:
         all_settings = list(settings)
-        self.servers = {one.name: McpServer(one, private=private) for one in all_settings}
+        self.servers = {
+            one.name: McpServer(one, private=private, tokens=tokens, sign_in=sign_in)
+            for one in all_settings
+        }
         self.failures: Mapping[str, str] = {}
         """The servers that are not required and could not be reached, and why."""
         if len(self.servers) < len(all_settings):

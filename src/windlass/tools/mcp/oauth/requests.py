@@ -1,0 +1,159 @@
+"""The requests of a sign-in: to authorization servers, whose addresses a server has named.
+
+The law: an address that comes from a document must be public, unless the settings name its host, or
+the server is on this machine and so is the address. It is encrypted, but for this machine. No
+redirect is followed, no answer is read beyond its bound, and no error shows what was sent.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from windlass.core.errors import ConfigError, ModelRetry
+from windlass.core.text_clip import printable_line
+from windlass.tools.mcp.oauth.documents import (
+    Challenge,
+    check_encrypted,
+    is_loopback_url,
+    read_challenge,
+)
+from windlass.tools.unavailable import ToolUnavailable
+from windlass.tools.web.addresses import AllowedHosts
+from windlass.tools.web.guarded_http import (
+    HostResolver,
+    open_checked,
+    parse_web_url,
+    resolve_checked,
+    resolve_host,
+)
+
+if TYPE_CHECKING:
+    import aiohttp
+
+REQUEST_S = 20.0
+DOCUMENT_BYTES_MAX = 256 * 1024
+_LOOPBACK = ("127.0.0.0/8", "::1/128")
+
+_HELLO_HEADERS = {
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+}
+_HELLO = b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}'
+"""What no server answers without a token if it wants one at all."""
+
+DocumentT = TypeVar("DocumentT")
+
+
+class HttpAnswer(msgspec.Struct, frozen=True):
+    """The answer of a server."""
+
+    status: int
+    body: bytes
+
+    @property
+    def is_good(self) -> bool:
+        return self.status in (200, 201)
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the server failed, so that the same request may work later."""
+        return self.status >= 500 or self.status in (408, 429)  # noqa: PLR2004 - HTTP
+
+    def decode(self, document: type[DocumentT]) -> DocumentT:
+        """Return what it says. Raises ConfigError, without showing any of it."""
+        try:
+            return msgspec.json.decode(self.body, type=document, strict=False)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            raise ConfigError("the answer of the authorization server cannot be read") from None
+
+
+class OAuthRequests:
+    """Sends the requests of a sign-in at one server."""
+
+    def __init__(
+        self, server_url: str, issuer: str = "", *, resolve: HostResolver = resolve_host
+    ) -> None:
+        hosts = [urlsplit(url).hostname or "" for url in (server_url, issuer) if url]
+        local = _LOOPBACK if is_loopback_url(server_url) else ()
+        self._allowed = AllowedHosts([*filter(None, hosts), *local])
+        self._resolve = resolve
+
+    async def check_address(self, url: str) -> None:
+        """Raise ConfigError or ToolUnavailable unless a person may be led to an address."""
+        check_encrypted(url)
+        if not url.isascii() or not url.isprintable() or " " in url:
+            raise ConfigError("the address for the sign-in is not valid")
+        await self._find_addresses(url)
+
+    async def get(self, url: str) -> HttpAnswer:
+        """Fetch a document."""
+        return await self._send("GET", url, {"Accept": "application/json"}, None)
+
+    async def post_form(
+        self, url: str, form: Mapping[str, str], headers: Mapping[str, str]
+    ) -> HttpAnswer:
+        """Send a form, as token endpoints take it."""
+        kind = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        return await self._send("POST", url, {**kind, **headers}, urlencode(form).encode())
+
+    async def post_json(self, url: str, content: object) -> HttpAnswer:
+        """Send JSON, as registration endpoints take it."""
+        kind = {"Content-Type": "application/json", "Accept": "application/json"}
+        return await self._send("POST", url, kind, msgspec.json.encode(content))
+
+    async def ask_challenge(self, url: str, headers: Mapping[str, str]) -> Challenge | None:
+        """Return what the server itself says to a request without a token; None if it takes it.
+
+        Only the head of its answer is read: the rest may be a stream that does not end.
+        """
+        async with self._open("POST", url, {**_HELLO_HEADERS, **headers}, _HELLO) as response:
+            return read_challenge(
+                response.status, {name.lower(): text for name, text in response.headers.items()}
+            )
+
+    async def _find_addresses(self, url: str) -> list[str]:
+        try:
+            parsed = parse_web_url(url)
+            return list(await resolve_checked(parsed, self._allowed, self._resolve))
+        except ModelRetry as error:
+            raise ToolUnavailable(f"{printable_line(url, 200)}: {error}") from None
+
+    async def _send(
+        self, method: str, url: str, headers: Mapping[str, str], data: bytes | None
+    ) -> HttpAnswer:
+        async with self._open(method, url, headers, data) as response:
+            body = await _read_bounded(response.content.readany)
+            return HttpAnswer(response.status, body)
+
+    @asynccontextmanager
+    async def _open(
+        self, method: str, url: str, headers: Mapping[str, str], data: bytes | None
+    ) -> "AsyncGenerator[aiohttp.ClientResponse]":
+        check_encrypted(url)
+        place = urlsplit(url).hostname
+        addresses = await self._find_addresses(url)
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                opened = open_checked(
+                    parse_web_url(url), addresses, headers, method=method, data=data
+                )
+                async with opened as response:
+                    yield response
+        except ModelRetry:
+            # Its text may have parts of what was sent.
+            raise ToolUnavailable(f"{place} does not answer correctly") from None
+        except TimeoutError:
+            raise ToolUnavailable(f"{place} did not answer within {REQUEST_S:g} s") from None
+
+
+async def _read_bounded(read: Callable[[], Awaitable[bytes]]) -> bytes:
+    body = bytearray()
+    while chunk := await read():
+        body += chunk
+        if len(body) > DOCUMENT_BYTES_MAX:
+            raise ConfigError("the authorization server sent a document that is too long")
+    return bytes(body)
