@@ -109,7 +109,7 @@ def test_a_server_is_tried(cli: Cli, tmp_path: Path) -> None:
 
 def test_every_command_and_subcommand_has_help(cli: Cli) -> None:
     for args in (
-        *(("mcp", one) for one in ("add", "list", "remove", "test")),
+        *(("mcp", one) for one in ("add", "list", "login", "logout", "remove", "test")),
         *(("config", one) for one in ("show", "path", "get", "set")),
     ):
         said = cli(*args, "-h")

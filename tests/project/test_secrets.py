@@ -6,12 +6,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import keyring
 import pytest
-from keyring.backend import KeyringBackend
 from keyring.errors import NoKeyringError
-from typing_extensions import override
 
+from memory_keyring import MemoryKeyring, use_memory_keyring
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.journals.memory import MemoryJournal
 from windlass.project.agents import load_agent
@@ -20,35 +18,10 @@ from windlass.project.secrets import SecretEnvironment, SecretStore
 VALUE = "correct-horse-battery-staple"
 
 
-class MemoryKeyring(KeyringBackend):
-    """The system's store, as a test has one."""
-
-    priority = 1.0  # type: ignore[assignment]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: dict[tuple[str, str], str] = {}
-
-    @override
-    def get_password(self, service: str, username: str) -> str | None:
-        return self.kept.get((service, username))
-
-    @override
-    def set_password(self, service: str, username: str, password: str) -> None:
-        self.kept[service, username] = password
-
-    @override
-    def delete_password(self, service: str, username: str) -> None:
-        del self.kept[service, username]
-
-
 @pytest.fixture
 def system() -> Iterator[MemoryKeyring]:
-    before = keyring.get_keyring()
-    backend = MemoryKeyring()
-    keyring.set_keyring(backend)
-    yield backend
-    keyring.set_keyring(before)
+    with use_memory_keyring() as backend:
+        yield backend
 
 
 @pytest.fixture

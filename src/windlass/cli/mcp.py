@@ -1,6 +1,8 @@
 """`windlass mcp`: the MCP servers of this project, in its `.mcp.json`; and agents as one."""
 
 import asyncio
+import sys
+import webbrowser
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,13 +19,15 @@ from windlass.cli.trust import describe_trust, open_trusted, trust_option
 from windlass.core.errors import ConfigError, FolderNotTrusted, NothingToDo
 from windlass.core.suggestions import suggest_names
 from windlass.core.text_clip import printable_line, reveal_line
-from windlass.project.agents import ProjectAgent
+from windlass.environ import read_process_environment
+from windlass.project.agents import ProjectAgent, configured_servers
 from windlass.project.file_edits import read_mcp_entries, write_mcp_entries
-from windlass.project.files import project_servers
+from windlass.project.files import load_settings, project_servers
 from windlass.project.journals import journal_name, open_journal
+from windlass.project.mcp_tokens import SecretTokens
 from windlass.project.server_scripts import server_command
 from windlass.project.snapshot import MCP_FILE
-from windlass.project.trust import explain_no_trust, keep_trust, open_project
+from windlass.project.trust import ProjectFolder, explain_no_trust, keep_trust, open_project
 from windlass.server import mcp as mcp_server
 from windlass.server.project_agents import (
     import_agents,
@@ -32,14 +36,20 @@ from windlass.server.project_agents import (
 )
 from windlass.server.service import Service
 from windlass.tools.mcp.config import McpHttp, McpStdio
+from windlass.tools.mcp.http import build_keeper
+from windlass.tools.mcp.oauth.settings import McpCredentials
 from windlass.tools.mcp.servers import McpServers
 
 PAIR_METAVAR = "NAME=VALUE"
 
+_config_option = click.option(
+    "--mcp-config", metavar="FILE", help="MCP servers (mcpServers JSON), instead of .mcp.json."
+)
+
 
 @click.group()
 def mcp() -> None:
-    """Add, list, remove and test the MCP servers of this project (.mcp.json); serve agents."""
+    """Add, list, remove, test and sign in at MCP servers (.mcp.json); serve agents."""
 
 
 @mcp.command(
@@ -187,17 +197,103 @@ def test(name: str | None, trust: bool | None) -> None:
     if not found:
         hint = suggest_names(name or "", [server.name for server in servers])
         raise NothingToDo(f"there is no server {name!r}.{hint}")
-    if not asyncio.run(_test_servers(found)):
+    if not asyncio.run(_test_servers(found, SecretTokens(project.secrets))):
         raise click.exceptions.Exit(FAILED)
 
 
-async def _test_servers(servers: list[McpStdio | McpHttp]) -> bool:
+@mcp.command(
+    epilog="""\b
+Examples:
+  windlass mcp login tickets
+  windlass mcp login tickets --scope "read write"
+  windlass mcp login tickets --no-browser      over ssh, with -L PORT:127.0.0.1:PORT"""
+)
+@click.argument("name")
+@click.option("--scope", default="", help="Rights to ask for besides those that it names.")
+@click.option("--no-browser", is_flag=True, help="Only print the address, and open no browser.")
+@_config_option
+@trust_option
+def login(
+    name: str, scope: str, no_browser: bool, mcp_config: str | None, trust: bool | None
+) -> None:
+    """Sign in at a server that wants a person to (OAuth), in a browser on this machine.
+
+    The token is kept among your secrets, and renewed as long as the server allows it.
+    """
+    server, project = _find_http_server(name, mcp_config, trust=trust)
+    try:
+        project.secrets.require_keyring()
+    except ConfigError as error:
+        raise ConfigError(f"a sign-in is kept among your secrets: {error}") from None
+    tokens = SecretTokens(project.secrets)
+    keeper = build_keeper(server, tokens, _PageOpener(opens_browser=not no_browser))
+    if keeper is None or isinstance(server.auth, McpCredentials):
+        raise NothingToDo(f"the settings of {name!r} have what it asks for: nobody signs in")
+    asyncio.run(keeper.sign_in(server.headers, scope))
+    click.echo(f"You are signed in at {printable_line(name)}.")
+    if not asyncio.run(_test_servers([server], tokens)):
+        raise click.exceptions.Exit(FAILED)
+
+
+@mcp.command()
+@click.argument("name")
+@_config_option
+@trust_option
+def logout(name: str, mcp_config: str | None, trust: bool | None) -> None:
+    """Sign out of a server: forget its token, and tell the server that gave it."""
+    server, project = _find_http_server(name, mcp_config, trust=trust)
+    keeper = build_keeper(server, SecretTokens(project.secrets), None)
+    if keeper is None or not asyncio.run(keeper.sign_out()):
+        raise NothingToDo(f"you are not signed in at {name!r}")
+    click.echo(f"You are signed out of {printable_line(name)}.")
+
+
+def _find_http_server(
+    name: str, mcp_config: str | None, *, trust: bool | None
+) -> tuple[McpHttp, ProjectFolder]:
+    """Return a server by its name, from the settings or the project, and the project."""
+    project = open_trusted(trust=trust)
+    if not project.is_trusted:
+        raise FolderNotTrusted(explain_no_trust(project.snapshot))
+    loaded = load_settings(collect_flags({"mcp_config": mcp_config}), project=project)
+    found = {
+        server.name: server
+        for server in (*project_servers(project), *configured_servers(loaded, project))
+    }
+    server = found.get(name)
+    if server is None:
+        raise NothingToDo(f"there is no server {name!r}.{suggest_names(name, found)}")
+    if not isinstance(server, McpHttp):
+        raise NothingToDo(f"{name!r} is a program on this machine: nobody signs in at it")
+    return server, project
+
+
+class _PageOpener:
+    """Shows the address at which to sign in, and opens it in the browser of the desktop."""
+
+    def __init__(self, *, opens_browser: bool) -> None:
+        environ = read_process_environment()
+        has_desktop = sys.platform in ("darwin", "win32") or any(
+            environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+        )
+        # Without a desktop, a browser for terminals would take this one.
+        self._opens_browser = opens_browser and has_desktop
+
+    async def __call__(self, address: str) -> None:
+        click.echo(f"Sign in at this address, in a browser on this machine:\n\n  {address}\n")
+        if self._opens_browser:
+            await asyncio.to_thread(webbrowser.open, address)
+
+
+async def _test_servers(
+    servers: list[McpStdio | McpHttp], tokens: SecretTokens | None = None
+) -> bool:
     """Whether all servers could be reached."""
     screen = Screen()
     all_reached = True
     for server in servers:
         try:
-            async with McpServers([server]) as opened:
+            async with McpServers([server], tokens=tokens) as opened:
                 tools = await opened.tools()
         except ConfigError as error:
             screen.write_line(f"{server.name}: {error}", BAD, mark=screen.glyphs.no)

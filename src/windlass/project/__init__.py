@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from windlass.project.launches import launch_context, load_recorded_agent
     from windlass.project.layers import LoadedSettings
     from windlass.project.local_servers import ModelChoice, choose_model
+    from windlass.project.mcp_tokens import SecretTokens
     from windlass.project.secrets import SecretStore
     from windlass.project.session_names import find_latest, find_session, new_session_name
     from windlass.project.settings import Settings
@@ -27,6 +28,7 @@ __all__ = [
     "ProjectAgent",
     "ProjectFolder",
     "SecretStore",
+    "SecretTokens",
     "Settings",
     "TrustStore",
     "choose_model",
@@ -52,6 +54,7 @@ LAZY_MODULES: LazyModules = {
     "ProjectAgent": "windlass.project.agents",
     "ProjectFolder": "windlass.project.trust",
     "SecretStore": "windlass.project.secrets",
+    "SecretTokens": "windlass.project.mcp_tokens",
     "Settings": "windlass.project.settings",
     "TrustStore": "windlass.project.trust",
     "choose_model": "windlass.project.local_servers",

@@ -33,6 +33,7 @@ from windlass.project.files import (
 )
 from windlass.project.hooks import hook_observer
 from windlass.project.layers import LoadedSettings
+from windlass.project.mcp_tokens import SecretTokens
 from windlass.project.permissions import build_gate, named_files
 from windlass.project.settings import PermissionMode, Settings
 from windlass.project.trust import ProjectFolder, hide_own_files, open_project
@@ -168,7 +169,8 @@ class ProjectAgent:
         taken = {server.name for server in configured}
         if self.settings.tools not in (("none",), ("core",)):
             configured += tuple(one for one in self.more_servers if one.name not in taken)
-        async with McpServers(configured, private=True) as servers:
+        tokens = SecretTokens(project.secrets)
+        async with McpServers(configured, private=True, tokens=tokens) as servers:
             extra_tools = await servers.tools()
             toolbox = build_toolbox(self.loaded, self.folder, project, extra_tools)
             yield toolbox, servers.failures

@@ -52,6 +52,7 @@ class SecretStore:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path or xdg_folder("CONFIG", ".config") / SECRETS_FILE
         self._values: dict[str, str] = {}
+        self._parts: dict[str, str] = {}
         self._sources: dict[str, SecretSource] | None = None
 
     @property
@@ -62,7 +63,7 @@ class SecretStore:
         """
         return {
             name: value
-            for name, value in self._values.items()
+            for name, value in (*self._values.items(), *self._parts.items())
             if len(value.strip()) >= VALUE_CHARS_MIN
         }
 
@@ -89,7 +90,13 @@ class SecretStore:
         if not value:
             raise ConfigError(f"the value of {name} is empty")
         _use_keyring(lambda keyring: keyring.set_password(SERVICE, name, value))
-        self._write({**self.list_sources(), name: SecretSource()})
+        self._values.pop(name, None)
+        if self.list_sources().get(name) != SecretSource():
+            self._write({**self.list_sources(), name: SecretSource()})
+
+    def require_keyring(self) -> None:
+        """Raise ConfigError if the system has no store in which a value can be kept."""
+        _use_keyring(lambda keyring: keyring.get_password(SERVICE, "OF_NOBODY"))
 
     def save_command(self, name: str, command: Sequence[str]) -> None:
         """Let a command print the value whenever it is needed. Nothing is put into a shell."""
@@ -129,6 +136,17 @@ class SecretStore:
             )
         self._values[name] = value
         return value
+
+    def find_again(self, name: str) -> str | None:
+        """Return a value as it is now, and do not keep it: other processes change it."""
+        self._sources = None
+        value = self.find(name)
+        self._values.pop(name, None)
+        return value
+
+    def note_revealed(self, name: str, value: str) -> None:
+        """Let a part of a value be masked like the value itself."""
+        self._parts[name] = value
 
     def _write(self, sources: Mapping[str, SecretSource]) -> None:
         self._sources = None
