@@ -34,6 +34,7 @@ PRINTS = {
     "cloud_models": ["Two tonnes. (1 signed request)"],
     "tool_search": ["['search_tools', 'call_tool']", "vessel117: 3 hours"],
     "secret_store": ["found: True", "the key is [secret: HARBOUR_KEY]"],
+    "mcp_login": ["sign in at authorize", "Done. 1", "Done. 1"],
     "code_interpreter": ["338350"],
     "undo": ["['Vesta'] storm", "completed: [] calm"],
     "triage": [
