@@ -30,6 +30,11 @@ async def _always_driving() -> bool:
     return True
 
 
+def _has_no_run() -> bool:
+    """Nothing is known of a run."""
+    return False
+
+
 def _never_woken(_waiting: CallWaiting | None) -> "asyncio.Future[None]":
     """Nobody can end the wait."""
     return asyncio.get_running_loop().create_future()
@@ -106,6 +111,8 @@ class CallContext(msgspec.Struct, frozen=True):
     """
     still_driving: Callable[[], Awaitable[bool]] = _always_driving
     """Ask the journal whether this driver still has the session."""
+    run_is_open: Callable[[], bool] = _has_no_run
+    """Whether the run had not ended when this driver saw it last: it may wait for an answer."""
     park: "Callable[[CallWaiting | None], asyncio.Future[None]]" = _never_woken
     """Say that the sub-agent of the call waits (None: was let go) and what for. Returns a future
     that is done when it should look again; the call is cancelled if nothing else can move."""

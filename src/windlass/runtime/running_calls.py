@@ -205,6 +205,7 @@ def _call_context(
         keep_leftover=lambda work: in_flight.keep_leftover(work),  # noqa: PLW0108 - as below
         # Not the method itself, which would lead a tool to the driver.
         still_driving=lambda: in_flight.still_driving(),  # noqa: PLW0108 - as above
+        run_is_open=lambda: recorder.state.is_active,
     )
     return _add_requests(context, call_id, world)
 
