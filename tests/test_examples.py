@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from page_browser import find_browser
+
 ROOT = Path(__file__).resolve().parent.parent
 GUARD = ROOT / "tests" / "support" / "no_network.py"
 PRINTS = {
@@ -36,6 +38,11 @@ PRINTS = {
     "secret_store": ["found: True", "the key is [secret: HARBOUR_KEY]"],
     "mcp_login": ["sign in at authorize", "Done. 1", "Done. 1"],
     "code_interpreter": ["338350"],
+    "browser": [
+        'asked about browser_type textbox "Ship"',
+        "the server got /booked?ship=Vesta",
+        "It is booked.",
+    ],
     "undo": ["['Vesta'] storm", "completed: [] calm"],
     "triage": [
         "asked about {'ticket': 7, 'text': 'We are on it.'}",
@@ -69,6 +76,8 @@ def test_all_of_them_are_known() -> None:
 @pytest.mark.parametrize("name", PRINTS)
 @pytest.mark.slow
 def test_it_prints_its_answer(name: str, tmp_path: Path) -> None:
+    if name == "browser":
+        find_browser()
     done = subprocess.run(
         [sys.executable, "-W", "error", GUARD, ROOT / "examples" / f"{name}.py"],
         capture_output=True,

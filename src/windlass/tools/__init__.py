@@ -11,6 +11,8 @@ from windlass.lazy_modules import LazyModules, lazy_attributes
 if TYPE_CHECKING:
     from windlass.tools.artifacts import ArtifactStore, MemoryArtifacts
     from windlass.tools.breaker import CircuitBreaker
+    from windlass.tools.browser.session import BrowserLimits
+    from windlass.tools.browser.tools import browser_tools
     from windlass.tools.core_toolset import core_tools
     from windlass.tools.declared.manifest import load_tools
     from windlass.tools.files.tools import file_tools
@@ -41,6 +43,7 @@ __all__ = [
     "NOT_DONE",
     "UNKNOWN",
     "ArtifactStore",
+    "BrowserLimits",
     "CircuitBreaker",
     "McpCredentials",
     "McpHttp",
@@ -66,6 +69,7 @@ __all__ = [
     "Workspace",
     "WorkspaceShell",
     "adapt_qwen_tool",
+    "browser_tools",
     "core_tools",
     "fetch_tool",
     "file_tools",
@@ -82,6 +86,7 @@ LAZY_MODULES: LazyModules = {
     "NOT_DONE": "windlass.tools.function",
     "UNKNOWN": "windlass.tools.function",
     "ArtifactStore": "windlass.tools.artifacts",
+    "BrowserLimits": "windlass.tools.browser.session",
     "CircuitBreaker": "windlass.tools.breaker",
     "McpCredentials": "windlass.tools.mcp.oauth.settings",
     "McpHttp": "windlass.tools.mcp.config",
@@ -107,6 +112,7 @@ LAZY_MODULES: LazyModules = {
     "Workspace": "windlass.tools.files.workspace",
     "WorkspaceShell": "windlass.tools.shell.tools",
     "adapt_qwen_tool": "windlass.tools.qwen_tools",
+    "browser_tools": "windlass.tools.browser.tools",
     "core_tools": "windlass.tools.core_toolset",
     "fetch_tool": "windlass.tools.web.fetch",
     "file_tools": "windlass.tools.files.tools",

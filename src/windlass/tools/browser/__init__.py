@@ -1,0 +1,1 @@
+"""A browser as tools: pages of the web are opened, read, clicked and filled in."""
