@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from hostile_repository import (
-    HARMLESS,
-    NEEDS_TRUST,
     TEXT,
     USER_KEY,
     CanaryServer,
@@ -31,24 +29,6 @@ UNTRUSTED = 13
 def visitor(tmp_path: Path) -> Iterator[Visitor]:
     with CanaryServer().serving() as server:
         yield Visitor(tmp_path, HostileRepository(tmp_path / "cloned" / "repo", server))
-
-
-@pytest.mark.contract("G4")
-def test_without_a_terminal_nothing_is_started_sent_or_loosened(visitor: Visitor) -> None:
-    for command in NEEDS_TRUST:
-        done = visitor.windlass(*command)
-        visitor.repository.assert_no_effect()
-        assert done.returncode == UNTRUSTED, (command, done.stdout, done.stderr)
-        assert "is not trusted" in done.stderr, command
-        assert "windlass trust" in done.stderr, command
-    for command in HARMLESS:
-        done = visitor.windlass(*command)
-        visitor.repository.assert_no_effect()
-        assert done.returncode in (0, 1, 2), (command, done.stdout, done.stderr)
-        assert "Traceback" not in done.stderr, command
-    shown = visitor.windlass("config", "show").stdout
-    assert "allow-all" not in shown
-    assert "openai-chat:evil" not in shown
 
 
 @pytest.mark.contract("G4")

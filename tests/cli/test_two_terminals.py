@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ import pytest
 
 from windlass.testing import FaultServer, serve_in_thread
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_answer, text_chunk
-from windlass.testing.wire import WireAnswer, stall, stream_answer, wait
+from windlass.testing.wire import WireAnswer, hold, stall, stream_answer
 
 pytestmark = [
     pytest.mark.contract("D3", "D10"),
@@ -30,11 +31,11 @@ WAIT_S = 60.0
 WRITE = call_chunks("bash", '{"command":"echo hi > out.txt"}')
 
 
-def look_slowly(_: object) -> WireAnswer:
-    """A reply that takes a moment and then asks for a file, so that the run goes on."""
+def look_until(event: threading.Event) -> WireAnswer:
+    """A reply that begins, goes on when the test says so, and then asks for a file."""
     answer = chat_answer(text_chunk("Looking."), call_chunks("read", '{"path":"notes.txt"}'))
     first, *rest = answer.acts
-    return replace(answer, acts=(first, wait(1.5), *rest))
+    return replace(answer, acts=(first, hold(event), *rest))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -111,7 +112,7 @@ def terminals(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Termin
         env[name] = str(tmp_path / "home")
     env |= {"OPENAI_API_KEY": "sk-test-0123456789abcdef", "WINDLASS_JOURNAL": journal}
     env |= {"PYTHONIOENCODING": "utf-8", "LC_ALL": "C.UTF-8", "COLUMNS": "200"}
-    with serve_in_thread(FaultServer(always=look_slowly)) as server:
+    with serve_in_thread(FaultServer()) as server:
         one = Terminals(project, env | {"OPENAI_BASE_URL": server.url}, server)
         try:
             yield one
@@ -131,18 +132,19 @@ def begin(terminals: Terminals, *answers: WireAnswer) -> tuple[subprocess.Popen[
 
 def test_a_run_is_watched_steered_paused_and_resumed(terminals: Terminals) -> None:
     """D3, D5, D11: the words reach the watcher, the steering the model, the pause the run."""
-    first, name = begin(terminals)
+    seen = threading.Event()
+    first, name = begin(terminals, look_until(seen))
     watching = terminals.start("watch", name)
     assert '"Leave an alias."' in terminals.say("steer", name, "Leave an alias.")
     terminals.say("raise", name, "--steps", "80")
     assert "paused" in terminals.say("pause", name, "--reason", "lunch").lower()
+    seen.set()
     assert f"windlass resume {name}" in end_of(first)
     assert first.returncode == 14
     assert "Looking." in end_of(watching)
-    made = len(terminals.server.requests)
     terminals.server.add_answers(text_answer("All done."))
     assert "All done." in terminals.say("resume", name)
-    assert len(terminals.server.requests) == made + 1
+    assert len(terminals.server.requests) == 2
     assert "Leave an alias." in str(terminals.server.requests[-1].json)
 
 
@@ -174,11 +176,11 @@ def test_a_killed_terminal_is_replaced_by_the_other(terminals: Terminals) -> Non
 
 def test_a_pause_is_withdrawn_before_it_took_effect(terminals: Terminals) -> None:
     """D5: by the process that drives, or, if none does, by the one that goes on."""
-    slow = chat_answer(text_chunk("Looking."), call_chunks("read", '{"path":"notes.txt"}'))
-    slow = replace(slow, acts=(slow.acts[0], wait(12), *slow.acts[1:]))
-    first, name = begin(terminals, slow, text_answer("Seen."))
+    seen = threading.Event()
+    first, name = begin(terminals, look_until(seen), text_answer("Seen."))
     assert "paused" in terminals.say("pause", name).lower()
     assert "goes on in the process that drives it" in terminals.say("resume", name)
+    seen.set()
     assert "Seen." in end_of(first)
     terminals.server.add_answers(stream_answer(text_chunk("I be"), stall()))
     second = terminals.start("run", "-m", "openai-chat:m", "-r", name, "think")

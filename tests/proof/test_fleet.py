@@ -29,7 +29,7 @@ def test_a_fleet_survives_whatever_happens_to_its_workers() -> None:
 
 
 def _check_campaign(folder: Path) -> None:
-    plan = CampaignPlan(seconds=12.0, workers=4, runs_per_s=2.0, seed=7)
+    plan = CampaignPlan(seconds=9.0, workers=4, runs_per_s=2.0, seed=7)
     report = asyncio.run(run_campaign(plan, folder))
     assert report.violations == [], "\n".join(report_lines(report))
     assert report.runs > 10

@@ -35,7 +35,7 @@ from windlass.core.verdicts import Allow, Ask, Deny
 
 pytestmark = pytest.mark.slow
 
-SEEDS = 2_000
+SEEDS = 1_000
 CHUNK = 100
 SEARCHED = 500
 """Seeds in which anything that can happen happens."""

@@ -22,8 +22,17 @@ from typing import Any, Self
 import msgspec
 from typing_extensions import override
 
-from windlass.testing.wire import WireAct, WireAnswer, WireDrop, WireReset, WireWait, refuse_with
+from windlass.testing.wire import (
+    WireAct,
+    WireAnswer,
+    WireDrop,
+    WireHold,
+    WireReset,
+    WireWait,
+    refuse_with,
+)
 
+HOLD_POLL_S = 0.02
 START_TIMEOUT_S = 10.0
 _SCRIPT_USED_UP = refuse_with(
     418, {"error": {"message": "The script of the fault server is used up."}}
@@ -245,6 +254,9 @@ async def _perform_act(act: WireAct, writer: asyncio.StreamWriter, *, chunked: b
                 await asyncio.Future[None]()
             else:
                 await asyncio.sleep(seconds)
+        case WireHold(until):
+            while not until.is_set():  # noqa: ASYNC110 - another thread sets it
+                await asyncio.sleep(HOLD_POLL_S)
         case WireDrop():
             raise _ConnectionClosed
         case WireReset():

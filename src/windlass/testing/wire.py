@@ -6,6 +6,7 @@
 A stream is sent in HTTP chunks, one for each piece of bytes, so that each piece is its own write.
 """
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -22,6 +23,13 @@ class WireWait:
 
 
 @dataclass(frozen=True, slots=True)
+class WireHold:
+    """Silence until somebody sets an event, in whichever thread."""
+
+    until: threading.Event
+
+
+@dataclass(frozen=True, slots=True)
 class WireReset:
     """The connection is reset (RST), as by a crash of the server."""
 
@@ -31,7 +39,7 @@ class WireDrop:
     """The connection is closed (FIN), as if the response were complete."""
 
 
-WireAct = bytes | WireWait | WireReset | WireDrop
+WireAct = bytes | WireWait | WireHold | WireReset | WireDrop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +77,11 @@ def wait(seconds: float) -> WireWait:
 def stall() -> WireWait:
     """Silence until the client leaves."""
     return WireWait(None)
+
+
+def hold(until: threading.Event) -> WireHold:
+    """Silence until an event is set: a test decides when the answer goes on, however slow it is."""
+    return WireHold(until)
 
 
 def reset() -> WireReset:

@@ -25,6 +25,7 @@ pytestmark = [
 ]
 __all__ = ["children", "place", "stop_at_the_end"]
 CHILD = "schedule_child.py"
+KILLS_MIN = 4
 WRITES = 6
 """Of a firing: the decision, the start of the run, the note of it, its request, reply and end."""
 
@@ -71,14 +72,14 @@ async def test_two_services_while_one_is_killed_again_and_again(
     """Every second has its run, and only one."""
     journal: Any = open_journal(place)
     store = ScheduleStore(journal, time.time)
-    begin = int(time.time()) + 4
+    await children.start(CHILD, place, "a")
+    begin = int(time.time()) + 2
     times = IntervalTimes(1, begin)
     new = NewSchedule(name="s", agent="a", prompt="go", times=times, overlap="queue")
     await store.create_schedule(new)
-    await children.start(CHILD, place, "a")
-    until = begin + 10
+    until = begin + 6
     kills = 0
-    while time.time() < until:
+    while time.time() < until or kills < KILLS_MIN:
         other = await children.start(CHILD, place, "a")
         await asyncio.sleep(0.15 + 0.17 * (kills % 5))
         other.kill()
@@ -93,7 +94,6 @@ async def test_two_services_while_one_is_killed_again_and_again(
         await asyncio.sleep(0.3)
         await store.pause("s")
     starts = await count_starts(journal)
-    assert kills > 3
     assert set(starts.values()) == {1}
     fired = {key for key in starts if key}
     assert {known.key_of(at) for at in range(begin, until)} <= fired

@@ -31,7 +31,7 @@ pytestmark = [
 __all__ = ["children", "place", "stop_at_the_end"]
 CHILD = "webhook_child.py"
 SESSIONS = 4
-ROUNDS = 6
+ROUNDS = 4
 
 
 @asynccontextmanager
