@@ -11,12 +11,23 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.request import urlopen
 
+from windlass.core.result import Question
+from windlass.core.verdicts import Allow, PersonAnswer
+from windlass.ports import CallContext
 from windlass.tools.mcp.config import mcp_settings
 from windlass.tools.mcp.servers import McpServers
 from windlass.tools.run_context import RunContext
 
 ARGUMENTS = {"add_numbers": {"a": 5, "b": 3}}
 CLIENT_DOCUMENT = "https://conformance-test.local/client-metadata.json"
+
+
+async def say_yes(_question: Question) -> PersonAnswer | None:
+    """Be the person: take each form as it is."""
+    return Allow()
+
+
+CALL = CallContext("s", 1, report=lambda _: None, on_late_result=lambda _: None, ask_person=say_yes)
 
 
 async def open_page(url: str) -> None:
@@ -54,7 +65,7 @@ async def play_scenario(url: str, scenario: str, context: Mapping[str, Any]) -> 
         for tool in await servers.tools():
             name = tool.name.removeprefix("suite__")
             if not tool.spec.parameters.get("required") or name in ARGUMENTS:
-                await tool(RunContext(deps=None), **ARGUMENTS.get(name, {}))
+                await tool(RunContext(deps=None, call=CALL), **ARGUMENTS.get(name, {}))
 
 
 async def answer_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -8,11 +8,13 @@ import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import click
 import msgspec
 
+from windlass.cli.form_prompt import fill_form
 from windlass.cli.renderer import format_arguments
 from windlass.cli.screen import BAD, CALL_STYLE, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.status import StatusLine
@@ -29,6 +31,9 @@ from windlass.gates.grant_proposals import covers_call, describe_reach, propose_
 from windlass.gates.grants import make_grant
 
 ANSWER_KEYS = "y once   a always   n no   e edit   q later"
+LIVE_KEYS = "y yes   n no   e edit   q not now"
+"""A call that runs asks: the answer is for this once."""
+FORM_KEYS = "y fill it in   n no   q not now"
 CHANGE_ARGUMENTS = ("edits", "content")
 """The arguments of `edit` and `write` that say how a file changes."""
 EARLIER_CALLS_MAX = 50
@@ -108,7 +113,8 @@ class QuestionPrompt:
                     reply = await self._ask_until_answered(question, give_back)
                 finally:
                     self._screen.end_line()
-        self._postponed = reply is None
+        # What a running call asks cannot wait, and says nothing about the run's other questions.
+        self._postponed = reply is None and not question.is_live
         self._seen_calls.append((question.call.name, question.arguments))
         del self._seen_calls[:-EARLIER_CALLS_MAX]
         return reply
@@ -135,13 +141,14 @@ class QuestionPrompt:
             give_back(await self._keyboard.wait_for_quiet())
         while True:
             reply: PersonAnswer | None = None
-            key = await self._keyboard.read_key(self._show_keys)
-            match key.lower():
+            match await self._read_answer_key(question):
                 case "y" | "a" if hidden_lines:
                     # Nobody approves the end of a command unseen.
                     self._show_error(
                         f"{hidden_lines} lines are not shown yet: press s, and read on"
                     )
+                case "y" if question.form is not None:
+                    reply = await self._fill_form(question.form)
                 case "y":
                     self._screen.write_verbatim("yes", GOOD)
                     return Allow("person")
@@ -164,9 +171,24 @@ class QuestionPrompt:
             if reply is not None:
                 return reply
 
-    def _show_keys(self) -> None:
+    async def _read_answer_key(self, question: Question) -> str:
+        """Show what keys do, and return the one that was pressed; empty if it does nothing here."""
+        keys = LIVE_KEYS if question.is_live else ANSWER_KEYS
+        if question.form is not None:
+            keys = FORM_KEYS
+        key = (await self._keyboard.read_key(partial(self._show_keys, keys))).lower()
+        is_offered = key not in "ae" or f"{key} " in keys
+        return key if is_offered else ""
+
+    def _show_keys(self, keys: str) -> None:
         self._screen.begin_line(self._screen.glyphs.person, TROUBLE)
-        self._screen.write_verbatim(f"{ANSWER_KEYS}  ", QUIET)
+        self._screen.write_verbatim(f"{keys}  ", QUIET)
+
+    async def _fill_form(self, form: Mapping[str, Any]) -> Modify | None:
+        """The values that the person fills in; None to ask again."""
+        self._screen.write_verbatim("fill it in", GOOD)
+        values = await fill_form(form, self._read_line, self._show_error)
+        return None if values is None else Modify(values, "The user filled in the form.", "person")
 
     async def _find_preview(self, question: Question) -> CallPreview | None:
         if self._preview is None:

@@ -104,7 +104,7 @@ class EditorAgent:
                 prompt_capabilities=PromptCapabilities(
                     image=True, audio=False, embedded_context=True
                 ),
-                mcp_capabilities=McpCapabilities(http=True, sse=False),
+                mcp_capabilities=McpCapabilities(http=True, sse=True),
                 session_capabilities=SessionCapabilities(
                     list=SessionListCapabilities(),
                     resume=SessionResumeCapabilities(),
@@ -373,13 +373,13 @@ def read_servers(servers: Sequence[EditorMcpServer]) -> tuple[McpSettings, ...]:
             case McpServerStdio():
                 env = {variable.name: variable.value for variable in server.env}
                 entry = {"command": server.command, "args": server.args, "env": env}
-            case HttpMcpServer():
+            case HttpMcpServer() | SseMcpServer():
                 headers = {header.name: header.value for header in server.headers}
-                entry = {"type": "http", "url": server.url, "headers": headers}
+                entry = {"type": server.type, "url": server.url, "headers": headers}
             case _:
                 raise ConfigError(
                     f"the MCP server {server.name} uses a transport that is not offered: "
-                    "use stdio or http"
+                    "use stdio, http or sse"
                 )
         entries[server.name] = {**entry, "required": False}
     return mcp_settings({"mcpServers": entries}, {}, "the editor")

@@ -49,11 +49,14 @@ POSTPONE_GRACE_S = 0.5
 """How long to wait for a cancel after a question was dismissed: it often follows."""
 
 
-async def wait_for_mail(question: Question) -> PersonAnswer | None:  # noqa: ARG001 - an Approver
+async def wait_for_mail(question: Question) -> PersonAnswer | None:
     """Never answer: the answer comes through the journal, wherever it was given.
 
     An agent with an approver keeps its run while it waits, and takes the answer from its mailbox.
+    What a running call asks is not in the journal, so that nobody could answer it.
     """
+    if question.is_live:
+        return None
     return await asyncio.get_running_loop().create_future()
 
 
