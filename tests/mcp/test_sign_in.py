@@ -164,6 +164,23 @@ async def test_tokens_are_masked_and_in_no_file(
     assert any(value.startswith("refresh-") for value in secrets.revealed.values())
 
 
+async def test_a_person_may_take_longer_than_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are asked once, before the connection is opened."""
+    monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("windlass.tools.mcp.link.CONNECT_S_MAX", 2.0)
+
+    async def think(address: str) -> None:
+        await asyncio.sleep(2.5)
+        await be_person(address)
+
+    service = OAuthService()
+    async with serving(service) as url:
+        settings = McpHttp(name="own", url=url, timeout_s=2)
+        async with McpServers([settings], sign_in=think) as servers:
+            assert await greet(servers) == "Hello Ann"
+    assert (len(service.sign_ins), service.problems) == (1, [])
+
+
 async def test_more_rights_are_asked_for_when_a_call_needs_them() -> None:
     service = OAuthService(call_scope="write")
     async with serving(service) as url, connected(url, sign_in=be_person) as servers:

@@ -61,7 +61,8 @@ async def play_scenario(url: str, scenario: str, context: Mapping[str, Any]) -> 
     if scenario.startswith("auth/"):
         entry["auth"] = await asyncio.to_thread(describe_client, scenario, url, context)
     settings = mcp_settings({"mcpServers": {"suite": entry}}, {})
-    async with McpServers(settings, sign_in=open_page) as servers:
+    sign_in = open_page if "auth" in entry else None
+    async with McpServers(settings, sign_in=sign_in) as servers:
         for tool in await servers.tools():
             name = tool.name.removeprefix("suite__")
             if not tool.spec.parameters.get("required") or name in ARGUMENTS:

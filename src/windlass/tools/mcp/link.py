@@ -112,6 +112,8 @@ class McpConnection:
         forget_current_call()
         try:
             async with AsyncExitStack() as stack:
+                if self._keeper is not None and isinstance(self._settings, McpHttp):
+                    await self._keeper.prepare(self._settings.headers)
                 async with asyncio.timeout(limit_s):
                     client = await self._open_client(stack)
                 await stack.enter_async_context(_follow_changes(client, self._requests))
@@ -148,6 +150,14 @@ class McpLink:
     @property
     def is_connected(self) -> bool:
         return self._connection is not None and not self._connection.is_over
+
+    @property
+    def timeout_s(self) -> float | None:
+        """How long a request may take that needs a connection first."""
+        limit_s = self._settings.timeout_s
+        if limit_s is None or self._keeper is None:
+            return limit_s
+        return limit_s + self._keeper.patience_s
 
     async def send_request(self, request: "Callable[[Client], Awaitable[T]]") -> T:
         """Send a request and return its answer.
@@ -232,6 +242,7 @@ class McpLink:
         This is ToolUnavailable if the server is unavailable, ConfigError if it refused the HTTP
         request, and otherwise the error itself, which is the server's answer.
         """
+        from mcp import MCPError  # noqa: PLC0415 - of the extra
         from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT  # noqa: PLC0415 - of the extra
 
         name = self._settings.name
@@ -256,6 +267,9 @@ class McpLink:
             return ToolUnavailable(message)
         if error.message == _SDK_HTTP_ERROR_MESSAGE:
             return ConfigError(message)
+        if self._keeper is not None:
+            # What the server was sent, it may repeat.
+            return MCPError(error.code, self._keeper.mask.mask_text(error.message))
         return error
 
 

@@ -128,7 +128,7 @@ class McpServer:
                 "`async with McpServers(...) as servers`"
             )
         self._requests.has_changed_lists = False
-        async with asyncio.timeout(self.settings.timeout_s):
+        async with asyncio.timeout(self._link.timeout_s):
             server_tools, extra_tools = await self._link.send_request(_list_offers)
         own_names = {listed.name for listed in server_tools}
         tools: dict[str, Tool[..., Any]] = {}

@@ -19,6 +19,7 @@ from windlass.tools.mcp.oauth.documents import (
     resource_metadata_urls,
     resource_name,
     server_metadata_urls,
+    server_name,
 )
 from windlass.tools.mcp.oauth.requests import OAuthRequests
 from windlass.tools.unavailable import ToolUnavailable
@@ -55,7 +56,7 @@ async def discover(
             f"the authorization server {printable_line(chosen, 200)} publishes no description"
         )
     check_issuer(server, chosen, of_first_version=False)
-    return Discovered(resource_name(server_url), description.resource, server, description)
+    return Discovered(server_name(server_url), description.resource, server, description)
 
 
 async def _discover_older(requests: OAuthRequests, server_url: str, issuer: str) -> Discovered:
@@ -67,8 +68,7 @@ async def _discover_older(requests: OAuthRequests, server_url: str, issuer: str)
     check_issuer(server, root, of_first_version=True)
     if issuer and not is_same_issuer(server.issuer, issuer):
         raise _wrong_issuer(issuer)
-    name = resource_name(server_url)
-    return Discovered(name, name, server)
+    return Discovered(server_name(server_url), resource_name(server_url), server)
 
 
 def _choose_server(description: ResourceMetadata, issuer: str) -> str:

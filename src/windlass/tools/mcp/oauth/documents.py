@@ -166,10 +166,19 @@ def join_scopes(*scopes: str) -> str:
     return " ".join(dict.fromkeys(word for scope in scopes for word in scope.split()))
 
 
-def resource_name(server_url: str) -> str:
-    """Return the address of a server as the name of a resource (RFC 8707)."""
+def server_name(server_url: str) -> str:
+    """Return the address of a server in one form, without a password in it."""
     parts = urlsplit(server_url)
-    return urlunsplit((parts.scheme.lower(), parts.netloc.lower(), parts.path, parts.query, ""))
+    return urlunsplit((parts.scheme.lower(), _host_of(parts), parts.path, parts.query, ""))
+
+
+def resource_name(server_url: str) -> str:
+    """Return the address of a server as the name of a resource (RFC 8707).
+
+    Some addresses have a key in their query, which nobody else needs to know.
+    """
+    parts = urlsplit(server_url)
+    return urlunsplit((parts.scheme.lower(), _host_of(parts), parts.path, "", ""))
 
 
 def origin_of(url: str) -> str:
@@ -202,7 +211,12 @@ def check_encrypted(url: str) -> None:
 
 
 def _at_origin(base: SplitResult, path: str) -> str:
-    return urlunsplit((base.scheme, base.netloc, path, "", ""))
+    return urlunsplit((base.scheme, _host_of(base), path, "", ""))
+
+
+def _host_of(parts: SplitResult) -> str:
+    """Return host and port, without a user and a password."""
+    return parts.netloc.rpartition("@")[2].lower()
 
 
 def _shown(url: str) -> str:

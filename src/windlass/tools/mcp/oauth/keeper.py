@@ -22,7 +22,7 @@ from windlass.tools.mcp.oauth.documents import (
     is_same_issuer,
     join_scopes,
     origin_of,
-    resource_name,
+    server_name,
 )
 from windlass.tools.mcp.oauth.grants import (
     ShowPage,
@@ -33,7 +33,7 @@ from windlass.tools.mcp.oauth.grants import (
     request_by_credentials,
     revoke,
 )
-from windlass.tools.mcp.oauth.redirect import RedirectServer, open_redirect
+from windlass.tools.mcp.oauth.redirect import SIGN_IN_S, RedirectServer, open_redirect
 from windlass.tools.mcp.oauth.requests import OAuthRequests
 from windlass.tools.mcp.oauth.settings import McpAuth, McpCredentials, McpSignIn
 from windlass.tools.mcp.oauth.tokens import (
@@ -66,7 +66,7 @@ class TokenKeeper:
         self.mask = TokenMask()
         self._name = name
         self._url = url
-        self._server = resource_name(url)
+        self._server = server_name(url)
         self._auth: McpAuth = auth or McpSignIn()
         if tokens is None or isinstance(auth, McpCredentials):
             # A program can always get another token.
@@ -85,6 +85,23 @@ class TokenKeeper:
     def covers(self, url: str) -> bool:
         """Whether the token may be sent to an address: only to the origin of its server."""
         return origin_of(url) == origin_of(self._url)
+
+    @property
+    def patience_s(self) -> float:
+        """How much longer a connection may take because a person signs in first."""
+        return 0.0 if self._show_page is None else SIGN_IN_S
+
+    async def prepare(self, headers: Mapping[str, str]) -> None:
+        """Let the person sign in before the connection is opened, if somebody can ask them.
+
+        The SDK waits for the first answer of a server for a few seconds only.
+        """
+        if self._show_page is None or await self.find_token() is not None:
+            return
+        async with self._use():
+            challenge = await self._requests.ask_challenge(self._url, headers)
+            if challenge is not None and not challenge.needs_scope:
+                await self._authorize(challenge, "")
 
     async def find_token(self) -> str | None:
         """Return the token to send, renewed if its time is up; None if there is none."""
@@ -111,7 +128,6 @@ class TokenKeeper:
                 token = await self._widen(challenge)
             else:
                 token = await self._replace_refused(token, challenge)
-            self._untried = token.access_token
             return token.access_token
 
     def note_accepted(self, token: str | None) -> None:
@@ -194,7 +210,7 @@ class TokenKeeper:
     async def _authorize(self, challenge: Challenge | None, scope: str) -> McpToken:
         auth = self._auth
         if isinstance(auth, McpSignIn) and self._show_page is None:
-            reason = "it wants more rights" if scope else "it wants you to sign in"
+            reason = "it wants more rights" if scope else "it wants a token"
             raise self._problem(reason, scope=scope)
         found = await discover(self._requests, self._url, challenge or Challenge(), auth.issuer)
         if challenge is None and found.description is None:
@@ -234,6 +250,7 @@ class TokenKeeper:
 
     async def _keep(self, token: McpToken) -> McpToken:
         self._adopt(token)
+        self._untried = token.access_token
         await asyncio.to_thread(self._tokens.save, token)
         return token
 

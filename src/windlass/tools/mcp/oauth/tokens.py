@@ -55,7 +55,7 @@ class McpToken(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @override
     def __repr__(self) -> str:
-        return f"McpToken(for {self.server!r}, from {self.issuer!r})"
+        return f"McpToken(for {self.resource!r}, from {self.issuer!r})"
 
     @property
     def is_fresh(self) -> bool:
