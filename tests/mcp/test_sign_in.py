@@ -1,6 +1,7 @@
 """Signing in at a server in this process, whose authorization server checks what real ones do."""
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
@@ -332,6 +333,43 @@ async def test_no_token_is_asked_for_or_sent_over_plain_http() -> None:
     keeper = TokenKeeper("own", "http://mcp.example/mcp", show_page=be_person)
     with pytest.raises(ConfigError, match="must begin with https://"):
         await keeper.sign_in({})
+
+
+async def test_a_run_notices_that_somebody_has_signed_in_or_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a service does that was started before."""
+    monkeypatch.setattr("windlass.tools.mcp.link.RECONNECT_BACKOFF_S", 0.0)
+    service = OAuthService()
+    tokens = MemoryTokens()
+    async with serving(service) as url, connected(url, tokens) as servers:
+        with pytest.raises(ConfigError, match="mcp login"):
+            await servers.tools()
+        person = TokenKeeper("own", url, tokens=tokens, show_page=be_person)
+        await person.sign_in({})
+        assert await greet(servers) == "Hello Ann"
+        await person.sign_out()
+        service.expire_tokens()
+        with pytest.raises(ConfigError, match="mcp login"):
+            await servers.tools()
+    assert service.problems == []
+
+
+async def test_a_server_of_the_older_transport_is_asked_by_get() -> None:
+    service = OAuthService()
+
+    def answer(request: ReceivedRequest) -> WireAnswer:
+        if (request.method, request.path) == ("POST", "/mcp"):
+            return refuse_with(405)
+        if (request.method, request.path) == ("GET", "/mcp"):
+            return service(dataclasses.replace(request, method="POST", body=b'{"method": ""}'))
+        return service(request)
+
+    async with FaultServer(always=answer) as server:
+        url = OAuthService.url_of(server)
+        token = await TokenKeeper("own", url, show_page=be_person).sign_in({})
+    assert token.access_token.startswith("access-")
+    assert service.problems == []
 
 
 async def test_signing_out_forgets_the_token_and_gives_it_back() -> None:

@@ -59,6 +59,7 @@ def _describe_server(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"connects to {url} (MCP server {name})"
         for variable in _find_variables(url, entry.get("headers")):
             yield f"sends the value of ${variable} to {url}"
+        yield from _describe_auth(name, url, entry.get("auth"))
         yield from _describe_overrides(name, entry)
         return
     words = server_command(entry)
@@ -74,6 +75,18 @@ def _describe_server(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
     for variable in _find_variables(words, pairs):
         yield f"gives the value of ${variable} to the MCP server {name}"
     yield from _describe_overrides(name, entry)
+
+
+def _describe_auth(name: str, url: str, auth: object) -> Iterator[str]:
+    """What the file says about signing in at a server."""
+    if not isinstance(auth, dict):
+        return
+    entry = cast("dict[str, object]", auth)
+    issuer = entry.get("issuer")
+    if issuer:
+        yield f"connects to {issuer} (for tokens of the MCP server {name})"
+    for variable in _find_variables(entry):
+        yield f"sends the value of ${variable} to {issuer or f'whoever {url} names'}"
 
 
 def _describe_own_words(

@@ -120,9 +120,12 @@ class TokenKeeper:
         Raises ConfigError if a person must act, and ToolUnavailable if it may work later.
         """
         async with self._use():
+            if self._token is None or self._token.access_token == refused:
+                # Somebody may have signed in or out, or another run may have renewed it.
+                self._adopt(await asyncio.to_thread(self._tokens.load, self._server))
             token = self._token
-            if token is not None and token.access_token != refused:
-                return token.access_token  # Another request has brought it meanwhile.
+            if token is not None and token.access_token != refused and token.is_fresh:
+                return token.access_token
             check_encrypted(self._url)
             if challenge.needs_scope:
                 token = await self._widen(challenge)

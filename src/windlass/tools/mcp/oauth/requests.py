@@ -38,6 +38,7 @@ REQUEST_S = 20.0
 DOCUMENT_BYTES_MAX = 256 * 1024
 _LOOPBACK = ("127.0.0.0/8", "::1/128")
 
+_NOT_BY_POST = (404, 405)
 _HELLO_HEADERS = {
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",
@@ -110,10 +111,15 @@ class OAuthRequests:
 
         Only the head of its answer is read: the rest may be a stream that does not end.
         """
-        async with self._open("POST", url, {**_HELLO_HEADERS, **headers}, _HELLO) as response:
-            return read_challenge(
-                response.status, {name.lower(): text for name, text in response.headers.items()}
-            )
+        sent = {**_HELLO_HEADERS, **headers}
+        for method, data in (("POST", _HELLO), ("GET", None)):
+            async with self._open(method, url, sent, data) as response:
+                found = {name.lower(): text for name, text in response.headers.items()}
+                challenge = read_challenge(response.status, found)
+                # Servers of the older transport are asked by GET.
+                if challenge is not None or response.status not in _NOT_BY_POST:
+                    return challenge
+        return None
 
     async def _find_addresses(self, url: str) -> list[str]:
         try:
