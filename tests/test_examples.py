@@ -38,6 +38,7 @@ PRINTS = {
     "secret_store": ["found: True", "the key is [secret: HARBOUR_KEY]"],
     "mcp_login": ["sign in at authorize", "Done. 1", "Done. 1"],
     "code_interpreter": ["338350"],
+    "interpreter_tools": ["('Lisbon', 20)", "Lisbon was warmer. I looked at 20 days."],
     "browser": [
         'asked about browser_type textbox "Ship"',
         "the server got /booked?ship=Vesta",

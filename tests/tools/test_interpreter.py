@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from shells import require_tier
 from windlass import Agent
 from windlass.core.messages import ImagePart, TextPart, ToolResult, ToolResults
 from windlass.journals.memory import MemoryJournal
@@ -167,4 +168,23 @@ async def test_code_cannot_make_us_write_elsewhere(
     # The pipe that was opened before any code ran is still used.
     assert (await use(box, "2", context)).text == "2"
     assert target.read_text() == "precious"
+    await end(driving, root)
+
+
+@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a system Python")
+@pytest.mark.contract("T13")
+async def test_a_python_that_the_sandbox_hides_is_passed_over(tmp_path: Path) -> None:
+    """As that of pyenv or uv in a home folder, which often comes first."""
+    require_tier("bubblewrap")
+    root = tmp_path / "work"
+    home = tmp_path / "home"
+    root.mkdir()
+    home.mkdir()
+    (home / "python3").symlink_to(PYTHON)
+    environ = {"PATH": f"{home}:/usr/bin:/bin", "HOME": str(home)}
+    tool = python_tool(root, environ=environ)
+    driving = [True]
+    result = await use(Toolbox([tool]), "import sys; sys.executable", make_context(driving))
+    assert result.kind == "value"
+    assert str(home) not in result.text
     await end(driving, root)

@@ -287,7 +287,12 @@ def build_toolbox(
         protected=tuple(map(Path, named_files(loaded))),
     )
     core = core_tools(
-        folder, private=True, untrusted=True, sandbox=sandbox, environ=project.environ
+        folder,
+        private=True,
+        untrusted=True,
+        sandbox=sandbox,
+        environ=project.environ,
+        interpreter=settings.interpreter,
     )
     look_up = project.environ.get  # Secrets that a person has declared are found there, too.
     files = settings.tool_files

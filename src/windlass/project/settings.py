@@ -20,6 +20,7 @@ from windlass.journals.names import parse_journal_name, resolve_journal_name, sh
 
 PermissionMode: TypeAlias = Literal["ask", "read-only", "allow-edits", "plan", "allow-all"]
 EditingKeys: TypeAlias = Literal["emacs", "vi"]
+InterpreterMode: TypeAlias = Literal["off", "on", "tools"]
 SandboxMode: TypeAlias = Literal["auto", "require"]
 ThinkingMode: TypeAlias = Literal["show", "fold", "hide"]
 
@@ -31,6 +32,7 @@ PERMISSION_MODES: tuple[PermissionMode, ...] = (
     "allow-all",
 )
 EDITING_KEYS: tuple[EditingKeys, ...] = ("emacs", "vi")
+INTERPRETER_MODES: tuple[InterpreterMode, ...] = ("off", "on", "tools")
 SANDBOX_MODES: tuple[SandboxMode, ...] = ("auto", "require")
 THINKING_MODES: tuple[ThinkingMode, ...] = ("show", "fold", "hide")
 NO_LIMIT = "none"
@@ -63,6 +65,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     flow_guard: bool = True
     tool_files: tuple[str, ...] = ()
     """Manifests of tools: commands and HTTP requests."""
+    interpreter: InterpreterMode = "off"
+    """Whether the agent has the tool `python`, and whether its code may call the other tools."""
     sandbox: SandboxMode = "auto"
     mcp_config: str = ""
     max_steps: int | None = STEPS_DEFAULT
@@ -239,6 +243,11 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
         "files that declare tools: commands and HTTP requests",
         resolve=resolve_path,
         of_person=True,
+    ),
+    "interpreter": SettingKey(
+        parse_choice(*INTERPRETER_MODES),
+        "the tool python: off, on, or tools: its code may call the other tools",
+        strictness=("tools", "on", "off").index,
     ),
     "sandbox": SettingKey(
         parse_choice(*SANDBOX_MODES),

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace as struct_replace
 
@@ -11,6 +11,7 @@ from windlass.core.messages import Label
 from windlass.tools.files.tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.function import Tool
+from windlass.tools.shell.interpreter import python_tool
 from windlass.tools.shell.sandbox import Sandbox
 from windlass.tools.shell.tools import shell_tools
 from windlass.tools.todo import todo_tool
@@ -25,6 +26,7 @@ def core_tools(
     allow: Collection[str] = (),
     sandbox: Sandbox | None = None,
     environ: Mapping[str, str] | None = None,
+    interpreter: Literal["off", "on", "tools"] = "off",
 ) -> tuple[Tool[..., Any], ...]:
     """Build `read`, `glob`, `grep`, `write`, `edit`, the tools of `bash`, `fetch` and `todo`.
 
@@ -35,6 +37,7 @@ def core_tools(
         allow: Hosts that `fetch` may reach although they are not public; see `fetch_tool`.
         sandbox: How `bash` is confined; by default as well as this machine can.
         environ: The environment of which `bash` inherits a part; see `Sandbox.pass_env`.
+        interpreter: `on` adds `python`, in the same sandbox; `tools` lets its code call the others.
 
     Raises:
         ConfigError: `root` is not a folder, or the sandbox that is required does not work here.
@@ -45,7 +48,12 @@ def core_tools(
         labels.append("untrusted")
     if private:
         labels.append("private")
-    shell = shell_tools(workspace, sandbox=sandbox, environ=environ)
+    shell = [*shell_tools(workspace, sandbox=sandbox, environ=environ)]
+    if interpreter != "off":
+        call_tools = interpreter == "tools"
+        shell.append(
+            python_tool(workspace, sandbox=sandbox, environ=environ, call_tools=call_tools)
+        )
     return (
         *file_tools(workspace, private=private, untrusted=untrusted),
         *(_add_labels(tool, labels) for tool in shell),

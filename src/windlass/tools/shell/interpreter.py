@@ -165,11 +165,18 @@ def python_tool(
 
 
 def _find_python(shell: WorkspaceShell) -> str:
-    places = os.pathsep.join((shell.sandbox.build_environment()["PATH"], DEFAULT_PATH))
-    found = find_program("python3", shell.sandbox.root, places)
-    if found is None:
-        raise ConfigError("no python3 was found for the tool `python`: give program=")
-    return found
+    """Return the first Python that the sandbox shows: one in a home folder is hidden from it."""
+    sandbox = shell.sandbox
+    places = os.pathsep.join((sandbox.build_environment()["PATH"], DEFAULT_PATH))
+    found = (find_program("python3", sandbox.root, place) for place in places.split(os.pathsep))
+    shown = (program for program in found if program and sandbox.shows(Path(program)))
+    program = next(shown, None)
+    if program is None:
+        raise ConfigError(
+            "no python3 was found that the tool `python` could use: give program=, and "
+            "Sandbox(readable=…) if it is in a home folder"
+        )
+    return program
 
 
 def _bind_run(interpreters: PythonInterpreters, run: CallerRun) -> Callable[..., Any]:

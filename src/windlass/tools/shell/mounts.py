@@ -87,6 +87,13 @@ class MountPlan:
             flags += _mount_arguments(mounts[path], str(path))
         return flags
 
+    def shows(self, path: Path) -> bool:
+        """Whether a command finds the file at this path, and what a link there leads to."""
+        opened = [_resolve_path(one) for one in (*self.readable, *self.writable, self.root)]
+        covered = [_resolve_path(one) for one in (*self._empty_folders(), *self.hidden)]
+        places = (path.parent.resolve() / path.name, path.resolve())
+        return all(_is_below(one, opened) or not _is_below(one, covered) for one in places)
+
     def _empty_folders(self) -> Iterator[Path]:
         yield from map(Path, _HIDDEN_FOLDERS)
         yield Path(pwd.getpwuid(os.geteuid()).pw_dir)

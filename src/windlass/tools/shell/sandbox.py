@@ -167,13 +167,24 @@ class ActiveSandbox:
         """
         if self.tier == "process":
             return argv
+        reserve_private_files((self.root, *self.options.writable))
+        plan = self._plan_mounts(hidden)
+        flags = [*_namespace_flags(network=self.has_network), *plan.to_flags()]
+        if filtered:
+            flags += ["--seccomp", str(FILTER_FD)]
+        return [self.probe.program, *flags, "--chdir", str(self.root), "--", *argv]
+
+    def shows(self, path: Path) -> bool:
+        """Whether a command finds the file at this path."""
+        return self.tier == "process" or self._plan_mounts().shows(path)
+
+    def _plan_mounts(self, hidden: Iterable[Path] = ()) -> MountPlan:
         if self.environ.get("HOME"):
             homes = (Path(self.environ["HOME"]),)
         else:
             homes = ()
         options = self.options
-        reserve_private_files((self.root, *options.writable))
-        plan = MountPlan(
+        return MountPlan(
             root=self.root,
             network=options.network,
             writable=options.writable,
@@ -182,10 +193,6 @@ class ActiveSandbox:
             protected=options.protected,
             homes=homes,
         )
-        flags = [*_namespace_flags(network=self.has_network), *plan.to_flags()]
-        if filtered:
-            flags += ["--seccomp", str(FILTER_FD)]
-        return [self.probe.program, *flags, "--chdir", str(self.root), "--", *argv]
 
     def build_environment(self) -> dict[str, str]:
         """Return the whole environment of a command."""
