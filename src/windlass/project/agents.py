@@ -278,22 +278,7 @@ def build_toolbox(
     settings = loaded.settings
     if settings.tools == ("none",):
         return Toolbox(())
-    # The folder is the person's own, and strangers wrote some of it: after a look at it, the flow
-    # guard asks before anything is sent out.
-    sandbox = Sandbox(
-        require="bubblewrap" if settings.sandbox == "require" else None,
-        # The folder may be the home folder: settings, sessions and keys are then inside of it.
-        hidden=hide_own_files(folder),
-        protected=tuple(map(Path, named_files(loaded))),
-    )
-    core = core_tools(
-        folder,
-        private=True,
-        untrusted=True,
-        sandbox=sandbox,
-        environ=project.environ,
-        interpreter=settings.interpreter,
-    )
+    core = _build_core_tools(loaded, folder, project)
     look_up = project.environ.get  # Secrets that a person has declared are found there, too.
     files = settings.tool_files
     declared = (each for file in files for each in load_tools(file, secrets=look_up))
@@ -309,6 +294,28 @@ def build_toolbox(
         # A long result is cut, and `read_artifact` reads the rest: every choice of tools needs it.
         included.append("read_artifact*")
     return Toolbox(tools, profile=Profile(include=tuple(included or ["*"]), exclude=excluded))
+
+
+def _build_core_tools(
+    loaded: LoadedSettings, folder: Path, project: ProjectFolder
+) -> tuple[Tool[..., Any], ...]:
+    settings = loaded.settings
+    # The folder is the person's own, and strangers wrote some of it: after a look at it, the flow
+    # guard asks before anything is sent out.
+    sandbox = Sandbox(
+        require="bubblewrap" if settings.sandbox == "require" else None,
+        # The folder may be the home folder: settings, sessions and keys are then inside of it.
+        hidden=hide_own_files(folder),
+        protected=tuple(map(Path, named_files(loaded))),
+    )
+    return core_tools(
+        folder,
+        private=True,
+        untrusted=True,
+        sandbox=sandbox,
+        environ=project.environ,
+        interpreter=settings.interpreter,
+    )
 
 
 def build_instructions(

@@ -50,10 +50,8 @@ def core_tools(
         labels.append("private")
     shell = [*shell_tools(workspace, sandbox=sandbox, environ=environ)]
     if interpreter != "off":
-        call_tools = interpreter == "tools"
-        shell.append(
-            python_tool(workspace, sandbox=sandbox, environ=environ, call_tools=call_tools)
-        )
+        calls = interpreter == "tools"
+        shell.append(python_tool(workspace, sandbox=sandbox, environ=environ, call_tools=calls))
     return (
         *file_tools(workspace, private=private, untrusted=untrusted),
         *(_add_labels(tool, labels) for tool in shell),
