@@ -260,6 +260,37 @@ async def test_an_issuer_of_the_settings_is_the_only_one() -> None:
     assert service.sign_ins == []
 
 
+async def test_documents_are_bounded_and_not_compressed() -> None:
+    service = OAuthService(resource_metadata={"resource_name": "x" * 300_000})
+    async with FaultServer(always=service) as server:
+        keeper = TokenKeeper("own", OAuthService.url_of(server), show_page=be_person)
+        with pytest.raises(ConfigError, match="too long"):
+            await keeper.sign_in({})
+        assert {one.headers["accept-encoding"] for one in server.requests} == {"identity"}
+    assert service.sign_ins == []
+
+
+async def test_a_page_in_the_place_of_a_document_is_none() -> None:
+    """Some sites answer any address with their own page, or with JSON that is nested deeply."""
+    service = OAuthService()
+    odd = {
+        "/.well-known/oauth-protected-resource/mcp": "<p>Welcome</p>",
+        "/.well-known/oauth-protected-resource": "[" * 100_000,
+    }
+
+    def answer(request: ReceivedRequest) -> WireAnswer:
+        if request.path in odd:
+            return refuse_with(200, odd[request.path])
+        return service(request)
+
+    async with FaultServer(always=answer) as server:
+        token = await TokenKeeper("own", OAuthService.url_of(server), show_page=be_person).sign_in(
+            {}
+        )
+    assert token.issuer == token.resource.removesuffix("/mcp")
+    assert service.problems == []
+
+
 async def test_a_failure_of_the_authorization_server_ends_no_sign_in() -> None:
     """The token stays, and the next attempt renews it."""
     service = OAuthService()

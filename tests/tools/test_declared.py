@@ -202,6 +202,7 @@ async def test_a_request_has_its_arguments_in_their_places(tmp_path: Path) -> No
     assert first.path.startswith("/v1/cities/Sankt%20P%C3%B6lten%2F..%2Fx%3Fy%23z/weather?")
     assert first.path.endswith("?days=2&units=metric")
     assert first.headers["authorization"] == "Bearer a-weather-key"
+    assert first.headers["accept-encoding"] == "identity"
     assert first.json == {
         "asked": ["Sankt Pölten/../x?y#z"],
         "note": "for Sankt Pölten/../x?y#z",

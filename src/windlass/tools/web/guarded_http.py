@@ -95,8 +95,11 @@ async def open_checked(
     method: str = "GET",
     data: bytes | None = None,
 ) -> "AsyncGenerator[aiohttp.ClientResponse]":
-    """Request a URL at the addresses that were checked."""
+    """Request a URL at the addresses that were checked. Nothing that is compressed is unpacked."""
     import aiohttp
+
+    if not any(name.lower() == "accept-encoding" for name in headers):
+        headers = {**headers, "Accept-Encoding": "identity"}
 
     session = aiohttp.ClientSession(
         connector=_pinned_connector(addresses),
