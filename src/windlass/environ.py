@@ -60,7 +60,7 @@ DOTENV_FILE = ".env"
 DOTENV_BYTES_MAX = 262_144
 # Where requests go, how programs are found and started, whose files they are, and what Windlass
 # may do. A repository must not decide any of that for the person who cloned it.
-_NEVER_FROM_DOTENV = re.compile(
+_NEVER_FROM_DOTENV = (
     r"WINDLASS_.*|OTEL_.*"
     r"|.*_BASE_URL|.*_API_(?:BASE|URL|HOST)|.*_ENDPOINT|OLLAMA_HOST|.*PROXY.*"
     r"|AWS_ENDPOINT_URL.*|AWS_CONTAINER_.*|AWS_CONFIG_FILE|.*_METADATA_.*|.*_AUTHORITY_HOST"
@@ -68,9 +68,9 @@ _NEVER_FROM_DOTENV = re.compile(
     r"|LD_.*|DYLD_.*|PYTHON.*|NODE_.*|NPM_.*|PERL5.*|RUBY.*|_?JAVA_.*|JDK_.*|BASH.*|ENV|IFS|PS\d"
     r"|SHELLOPTS|PROMPT_COMMAND|SSL.*|REQUESTS_CA_BUNDLE|CURL_.*|GIT_.*|SSH_.*|DOCKER_HOST"
     r"|VIRTUAL_ENV|PIP_.*|UV_.*|EDITOR|VISUAL|PAGER|BROWSER|HOSTALIASES|LOCALDOMAIN|RES_OPTIONS"
-    r"|SOURCE_DATE_EPOCH|MALLOC_.*|GLIBC_.*|GCONV_.*",
-    re.IGNORECASE,
+    r"|SOURCE_DATE_EPOCH|MALLOC_.*|GLIBC_.*|GCONV_.*"
 )
+"""A pattern, for names in any case. It is compiled when a file is read, which few programs do."""
 
 
 def read_environment(folder: Path | None = None) -> Mapping[str, str]:
@@ -108,7 +108,7 @@ def may_come_from_dotenv(name: str) -> bool:
 
     Base URLs, proxies, `WINDLASS_*`, `PATH`, `LD_*`, `PYTHON*` and their like it may not set.
     """
-    return _NEVER_FROM_DOTENV.fullmatch(name) is None
+    return re.fullmatch(_NEVER_FROM_DOTENV, name, re.IGNORECASE) is None
 
 
 def read_regular_file(path: Path, *, inside: Path | None = None, bytes_max: int) -> bytes:

@@ -1,6 +1,5 @@
 """Suggest names for one that was mistyped: "Did you mean …?"."""
 
-import difflib
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
@@ -9,9 +8,11 @@ import msgspec
 
 def find_near_names(name: str, names: Iterable[str]) -> list[str]:
     """Return the names that look most like this one, the best first; at most three spellings."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only mistakes need it
+
     candidates = list(names)
     folded = [candidate.casefold() for candidate in candidates]
-    matches = dict.fromkeys(difflib.get_close_matches(name.casefold(), folded, 3, 0.6))
+    matches = dict.fromkeys(get_close_matches(name.casefold(), folded, 3, 0.6))
     return [
         candidate for match in matches for candidate in candidates if candidate.casefold() == match
     ]

@@ -12,6 +12,7 @@ nothing else. When a fact changes so that an old record would be misread, `VOCAB
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -73,9 +74,14 @@ class _RecordEnvelope(msgspec.Struct):
 
 _PLAIN_PREFIX = b'{"v":%d,"type":' % VOCABULARY_VERSION
 _encode_json = msgspec.json.Encoder().encode
-_decode_fact_json = msgspec.json.Decoder[Fact](Fact).decode
 _decode_envelope = msgspec.json.Decoder(_RecordEnvelope).decode
 _decode_tree = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+@cache
+def _fact_decoder() -> msgspec.json.Decoder[Fact]:
+    """Made for the first record, because it takes longer to make than any module to import."""
+    return msgspec.json.Decoder[Fact](Fact)
 
 
 def encode_fact(fact: Fact) -> FactRecord:
@@ -87,7 +93,7 @@ def encode_fact(fact: Fact) -> FactRecord:
         else:
             record = FactRecord(b'{"v":%d,%b' % (VOCABULARY_VERSION, _encode_json(fact)[1:]))
         # A record that cannot be read back must not be written: it would make the session useless.
-        _decode_fact_json(record.body)
+        _fact_decoder().decode(record.body)
         return record
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise JournalFailed(f"{type(fact).__name__} cannot be recorded as JSON: {error}") from error
@@ -104,7 +110,7 @@ def decode_fact(
     try:
         # Nearly all records are like this, and need no second look at their JSON.
         if body.startswith(_PLAIN_PREFIX):
-            return _decode_fact_json(body)
+            return _fact_decoder().decode(body)
         envelope = _decode_envelope(body)
         if envelope.v > VOCABULARY_VERSION:
             raise JournalFailed(
@@ -114,7 +120,7 @@ def decode_fact(
             )
         if envelope.v < VOCABULARY_VERSION:
             body = _upcast_record(body, envelope.v, upcasts)
-        fact = _decode_fact_json(body)
+        fact = _fact_decoder().decode(body)
         return _fill_blobs(fact, {index: fetch(name) for index, name in envelope.blobs})
     except UnreadableRecord:
         raise

@@ -5,7 +5,6 @@ model's mistake, and a retry would not help.
 """
 
 import errno
-from http import HTTPStatus
 
 from windlass.core.errors import WindlassError
 
@@ -26,7 +25,9 @@ _ARGUMENT_ERRORS = (
 _PATH_ERRNOS = frozenset(
     (errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTEMPTY, errno.EXDEV)
 )
-_TEMPORARY_STATUSES = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS))
+# Numbers, because the names would load the package `http` with every import of Windlass.
+_TEMPORARY_STATUSES = frozenset((408, 429))
+_CLIENT_ERRORS = range(400, 500)
 
 
 def is_unavailable(error: BaseException) -> bool:
@@ -44,4 +45,4 @@ def _is_client_error(error: OSError) -> bool:
     status = getattr(error, "code", getattr(response, "status_code", None))
     if not isinstance(status, int) or status in _TEMPORARY_STATUSES:
         return False
-    return HTTPStatus(400) <= status < HTTPStatus(500)
+    return status in _CLIENT_ERRORS
