@@ -3,9 +3,7 @@
 The law: an agent that cannot keep what it promises is refused here, before anything is spent.
 """
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -51,8 +49,7 @@ UNDO_LIMITS = Limits(seconds=600.0)
 """What a run that undoes calls may use, unless another limit is given."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentParts:
+class AgentParts(msgspec.Struct, frozen=True):
     """What an agent is made of."""
 
     world: World
@@ -147,7 +144,7 @@ def replace_journal(parts: AgentParts, journal: Journal) -> AgentParts:
     if isinstance(governor, ProviderGovernor):
         governor = governor.share_through(_find_records(journal))
     world = replace(parts.world, journal=journal, blobs=blobs, governor=governor)
-    return dataclasses.replace(parts, world=world)
+    return replace(parts, world=world)
 
 
 def _resolve_models(model: Model | str, options: AgentOptions, timeouts: Timeouts) -> list[Model]:

@@ -6,10 +6,10 @@ was deleted. A run that ends takes those along that work for it, whoever drives 
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, overload
 
+import msgspec
 from msgspec.structs import replace
 from typing_extensions import override
 
@@ -131,8 +131,7 @@ class ChargesSoFar(Sequence[Charge]):
         return (*self._before, *as_subagent_charges(self._driver.charges_so_far))
 
 
-@dataclass(frozen=True, slots=True)
-class UndrivenRuns:
+class UndrivenRuns(msgspec.Struct, frozen=True):
     """Ends runs that nobody drives, with all that works for them."""
 
     journal: Journal

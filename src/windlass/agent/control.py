@@ -11,6 +11,8 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import msgspec
+
 from windlass.agent.child_sessions import UndrivenRuns
 from windlass.agent.options import PromptInput, build_mask, check_prompt
 from windlass.core.errors import (
@@ -260,8 +262,7 @@ async def cancel(
         mail = receipt.mail
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRun:
+class OpenRun(msgspec.Struct, frozen=True):
     """The open run of a session, as its journal shows it."""
 
     journal: Journal

@@ -7,9 +7,9 @@ whoever awaits its result cancels nothing, and a handle that is dropped leaves t
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Generic
 
+import msgspec
 from typing_extensions import override
 
 from windlass.agent import control
@@ -31,8 +31,7 @@ LEASE_POLL_S = 1.0
 """How often to look whether a run that goes no further is still driven."""
 
 
-@dataclass(slots=True)
-class LaunchedRun:
+class LaunchedRun(msgspec.Struct):
     """A run that a task of this agent drives."""
 
     driver: RunDriver

@@ -7,8 +7,9 @@ who saw a reply, and without an observer nothing is done here.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Protocol, final, runtime_checkable
+
+import msgspec
 
 from windlass.core.events import Event
 from windlass.core.messages import ToolResult, ToolSpec
@@ -58,8 +59,7 @@ class KnowsTrace(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class EnclosingCall:
+class EnclosingCall(msgspec.Struct, frozen=True):
     """The call that runs here, by the name of the session that a sub-agent would have for it."""
 
     session: str
@@ -69,8 +69,7 @@ class EnclosingCall:
 _enclosing_call: ContextVar[EnclosingCall | None] = ContextVar("_enclosing_call", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True):
     """How one run is observed."""
 
     trace: TraceSink

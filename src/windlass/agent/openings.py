@@ -4,9 +4,9 @@ Each function gets the session as it is found, and raises ForOperator if no run 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from windlass.agent.approvals import make_answer
@@ -36,13 +36,12 @@ from windlass.core.verdicts import PersonAnswer
 from windlass.ports import Clock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunTask:
+class RunTask(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is for, and what the program that runs it says about it."""
 
     prompt: tuple[ContentPart, ...]
     caller: str = ""
-    context: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    context: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     pinned: bool = False
     parent: str = ""
     """The call that a sub-agent works for."""

@@ -174,7 +174,7 @@ async def _work_on_task(
         return ToolResult.from_text("error", f"{name} cannot work: {error}")
     # The sub-agent may come across the secrets of its caller.
     mask = parts.mask.combine_with(run.mask)
-    own = with_fields(parts, world=world, setup=mask.mask_setup(setup), mask=mask)
+    own = replace(parts, world=world, setup=mask.mask_setup(setup), mask=mask)
     job = SubagentJob(own, run, call, context.call_id, parts.setup.limits)
     charges, result = await job.work(name, task)
     call.report_charges(charges)

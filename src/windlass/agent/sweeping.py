@@ -10,8 +10,10 @@ parked, durably and visibly: its run is paused, and whoever resumes it takes it 
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypedDict
+
+import msgspec
 
 from windlass.agent import control
 from windlass.agent.driving import SessionDriver
@@ -77,19 +79,17 @@ class SweepReport:
     those whose time has not come."""
 
 
-@dataclass(slots=True)
-class _Sorted:
+class _Sorted(msgspec.Struct):
     """The report while the sweep is at work."""
 
-    driven: list[str] = field(default_factory=list[str])
-    busy: list[str] = field(default_factory=list[str])
-    parked: list[str] = field(default_factory=list[str])
-    failed: list[str] = field(default_factory=list[str])
-    skipped: list[str] = field(default_factory=list[str])
+    driven: list[str] = msgspec.field(default_factory=list[str])
+    busy: list[str] = msgspec.field(default_factory=list[str])
+    parked: list[str] = msgspec.field(default_factory=list[str])
+    failed: list[str] = msgspec.field(default_factory=list[str])
+    skipped: list[str] = msgspec.field(default_factory=list[str])
 
 
-@dataclass(frozen=True, slots=True)
-class _Trouble:
+class _Trouble(msgspec.Struct, frozen=True):
     """How often in a row a session could not be driven, and when to try it again."""
 
     times: int

@@ -7,9 +7,10 @@ small, grows as long as all goes well, and is halved when the server refuses.
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 ItemT = TypeVar("ItemT")
 PRIORITY_KEY = "windlass_priority"
@@ -25,8 +26,7 @@ def read_priority(context: Mapping[str, Any]) -> int:
     return priority if isinstance(priority, int) else 0
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class QueuePlace:
+class QueuePlace(msgspec.Struct, frozen=True, order=True):
     """Where an item stands in a fair queue: by priority, then by its group's share, then by age."""
 
     rank: int

@@ -5,9 +5,10 @@ attempts never mix.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from windlass.core.errors import ModelError
 from windlass.core.events import (
@@ -46,24 +47,22 @@ class OpenDraft(Protocol):
 DraftT = TypeVar("DraftT", bound=OpenDraft)
 
 
-@dataclass(slots=True)
-class _CallDraft:
+class _CallDraft(msgspec.Struct):
     """A call as far as it has come."""
 
     index: int | None
     id: str | None
     name: str = ""
     signature: str | None = None
-    arguments: list[str] = field(default_factory=list[str])
+    arguments: list[str] = msgspec.field(default_factory=list[str])
     origin: str = ""
 
 
-@dataclass(slots=True)
-class _TextBlock:
+class _TextBlock(msgspec.Struct):
     """A block of text or of thinking as far as it has come."""
 
     thinking: bool
-    pieces: list[str] = field(default_factory=list[str])
+    pieces: list[str] = msgspec.field(default_factory=list[str])
     signature: str | None = None
 
 

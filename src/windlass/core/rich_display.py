@@ -6,9 +6,9 @@ code, so that it can become neither a part of the page nor a picture that is fet
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from html import escape
 from typing import Literal
+
+import msgspec
 
 Tone = Literal["plain", "good", "bad", "asking"]
 
@@ -24,8 +24,7 @@ _CARD_STYLE = "border-left:3px solid {border};padding:.2em .8em;margin:.3em 0"
 _BODY_STYLE = "white-space:pre-wrap;margin:.25em 0;font-family:inherit;background:none"
 
 
-@dataclass(frozen=True, slots=True)
-class DisplayCard:
+class DisplayCard(msgspec.Struct, frozen=True):
     """What is shown of a value."""
 
     title: str
@@ -57,6 +56,8 @@ class RichDisplay:
 
 def render_html(card: DisplayCard) -> str:
     """Return a card as HTML that needs no style sheet and reads on light and dark pages."""
+    from html import escape  # noqa: PLC0415 - only notebooks need it
+
     border = _BORDERS[card.tone]
     note = f' <small style="opacity:.7">{escape(card.note)}</small>' if card.note else ""
     parts = [f"<div><b>{escape(card.title)}</b>{note}</div>"]

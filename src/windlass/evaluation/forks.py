@@ -4,7 +4,6 @@ cases = await cases_from_sessions(journal, query="refund", tools="replay")
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from msgspec.structs import replace as replace_struct
@@ -141,4 +140,4 @@ async def prepare_fork_agent(
     setup = agent.parts.setup
     if budget is not None:
         setup = add_budgets(setup, [budget])
-    return agent.with_parts(replace(agent.parts, world=world, setup=setup))
+    return agent.with_parts(replace_struct(agent.parts, world=world, setup=setup))

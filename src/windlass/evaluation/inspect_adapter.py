@@ -11,7 +11,6 @@ extra `inspect`, which is imported here at the first use.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -123,7 +122,7 @@ def use_inspect_model(agent: Agent[Any]) -> Agent[Any]:
     info = parts.setup.model
     world = replace_struct(parts.world, models={info.name: InspectModel(info)})
     setup = replace_struct(parts.setup, fallbacks=(), summariser=None)
-    return agent.with_parts(replace(parts, world=world, setup=setup))
+    return agent.with_parts(replace_struct(parts, world=world, setup=setup))
 
 
 def _require_inspect() -> None:

@@ -7,11 +7,11 @@ task does. A run that waits, is paused or is let go has no end on record, and an
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from windlass.core.decide.undoing import add_undo
@@ -60,8 +60,7 @@ Consultation = Callable[[WaitForAnswers, World, Recorder, TakeMail], Awaitable[b
 """Asks the approver; returns whether every question has its answer on record now."""
 
 
-@dataclass(frozen=True, slots=True)
-class DriverServices:
+class DriverServices(msgspec.Struct, frozen=True):
     """What the drivers of one agent share."""
 
     leftovers: LeftoverTasks

@@ -10,9 +10,10 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeVar
+
+import msgspec
 
 from windlass.core.decide.reserving import settle_attempt
 from windlass.core.events import CallFinished, ContentPiece, RunEnded
@@ -52,22 +53,21 @@ def _ignore_stop(_reason: str) -> None:
     pass
 
 
-@dataclass(slots=True)
-class InFlight:
+class InFlight(msgspec.Struct):
     """The request, the running calls, and the ended calls that are on their way to the journal."""
 
     attempt: ModelAttempt | None = None
-    running_calls: dict[asyncio.Task[ToolResult], ClearedCall] = field(
+    running_calls: dict[asyncio.Task[ToolResult], ClearedCall] = msgspec.field(
         default_factory=dict[asyncio.Task[ToolResult], ClearedCall]
     )
     """Each call, by its task."""
-    ended_calls: list[CallFinished] = field(default_factory=list[CallFinished])
-    charges_by_call: dict[str, Sequence[Charge]] = field(
+    ended_calls: list[CallFinished] = msgspec.field(default_factory=list[CallFinished])
+    charges_by_call: dict[str, Sequence[Charge]] = msgspec.field(
         default_factory=dict[str, Sequence[Charge]]
     )
     """What each call has paid to models of its own so far; it may grow while the call runs."""
-    parked_calls: ParkedCalls = field(default_factory=ParkedCalls)
-    leftovers: set[asyncio.Future[Any]] = field(default_factory=set[asyncio.Future[Any]])
+    parked_calls: ParkedCalls = msgspec.field(default_factory=ParkedCalls)
+    leftovers: set[asyncio.Future[Any]] = msgspec.field(default_factory=set[asyncio.Future[Any]])
     """What calls have left running, such as a thread that cannot be stopped."""
     wave_state: State | None = None
     """The state in which the calls that run were planned."""

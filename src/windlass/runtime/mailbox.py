@@ -9,7 +9,8 @@ of the run's facts.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from windlass.core.errors import ForOperator, NothingToDo, WindlassError
 from windlass.core.events import (
@@ -57,8 +58,7 @@ MakeAnswer = Callable[[State, Letter], CallAnswered]
 """Returns an answer by mail as a fact; raises ForOperator if it does not fit the question."""
 
 
-@dataclass(frozen=True, slots=True)
-class MailActions:
+class MailActions(msgspec.Struct, frozen=True):
     """What the driver does about messages."""
 
     cancel: Callable[[RunEnded], None]

@@ -9,8 +9,8 @@ here, before a fact is folded in.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from windlass.core.decide.reserving import estimate_tokens
@@ -31,8 +31,7 @@ CANCELLED_WAIT_S = 0.04
 """How long a caller that was cancelled still waits for the journal."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Append:
+class _Append(msgspec.Struct, frozen=True, eq=False):
     """Facts on their way to the journal, and the state once they are there."""
 
     write: "asyncio.Future[None]"

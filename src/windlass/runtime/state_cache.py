@@ -20,7 +20,7 @@ CACHED_SESSIONS_MAX = 64
 
 
 class StateCache:
-    """The last states of the sessions that one agent read or drove; the oldest are dropped first."""
+    """The last states of the sessions that an agent read or drove; the oldest are dropped first."""
 
     def __init__(self, mask: Mask) -> None:
         self._mask = mask

@@ -6,8 +6,9 @@ a grace period to finish, and everything else none. An end that is asked for mea
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from windlass.core.events import RunEnded
 from windlass.runtime.deadlines import TIMER_GRAIN_S
@@ -18,8 +19,7 @@ END_WAIT_S = 0.09
 """How long all of the end may take, the last append included: a cancel takes at most 100 ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseOrder:
+class ReleaseOrder(msgspec.Struct, frozen=True):
     """Let go of the run, for this reason, with so many seconds for the calls that run."""
 
     reason: str

@@ -6,7 +6,6 @@ annotation needs it, so programs that do not use it never wait for it.
 
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import PurePath
@@ -43,8 +42,7 @@ class ArgumentMismatch(ForModel):
         super().__init__(f"{path}: {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentType:
+class ArgumentType(msgspec.Struct, frozen=True):
     """The annotation of a parameter, split into type and description."""
 
     annotation: Any

@@ -4,15 +4,15 @@ The law: only failures of the endpoint count. The model's mistakes, cancels and 
 rejections do not. The time is passed in, so that tests can use virtual time.
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Admission = Literal["call", "probe"]
 EndpointVerdict = Literal["worked", "failed", "nothing"]
 
 
-@dataclass(slots=True)
-class CircuitBreaker:
+class CircuitBreaker(msgspec.Struct):
     """Opens after `failures_max` failures in a row, and then admits one probe at a time.
 
     The first probe is admitted after `cool_s` seconds. A probe that works closes the breaker.

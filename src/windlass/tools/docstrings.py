@@ -10,8 +10,9 @@ parameters, and reads `x, y : int` as one parameter.
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
+
+import msgspec
 
 _PARAMETER_SECTIONS = frozenset({"args", "arguments", "parameters", "params", "other parameters"})
 _DROPPED_SECTIONS = frozenset({"raises", "warns"})
@@ -28,19 +29,17 @@ _SPHINX_PARAMETERS = frozenset({"param", "parameter", "arg", "argument", "key", 
 _SPHINX_DROPPED = frozenset({"type", "rtype", "raises", "raise", "except", "exception"})
 
 
-@dataclass(frozen=True, slots=True)
-class DocstringParts:
+class DocstringParts(msgspec.Struct, frozen=True):
     """The prose of a docstring, and the description of each parameter."""
 
     prose: str = ""
-    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    parameters: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
-@dataclass(slots=True)
-class _DocstringSection:
+class _DocstringSection(msgspec.Struct):
     title: str
     style: str
-    lines: list[str] = field(default_factory=list[str])
+    lines: list[str] = msgspec.field(default_factory=list[str])
 
 
 def read_docstring(text: str | None) -> DocstringParts:

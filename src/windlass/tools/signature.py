@@ -7,7 +7,6 @@ one line that names the tool, the parameter and the fix. Nothing is left for the
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
@@ -28,8 +27,7 @@ _EMPTY = inspect.Parameter.empty
 _STAR_PREFIXES = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
-@dataclass(frozen=True, slots=True)
-class ToolParameter:
+class ToolParameter(msgspec.Struct, frozen=True):
     """One argument that the model gives."""
 
     name: str
@@ -50,8 +48,7 @@ class ToolParameter:
         return self.default
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSignature:
+class ToolSignature(msgspec.Struct, frozen=True):
     """How to call a function with the arguments that a model wrote."""
 
     parameters: tuple[ToolParameter, ...] | None

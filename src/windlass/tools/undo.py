@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from msgspec.structs import replace as replace_spec
+from msgspec.structs import replace as replace_struct
 
 from windlass.core.decide.undoing import undo_tool_name
 from windlass.core.errors import ModelRetry
@@ -34,16 +34,16 @@ def build_undo_tool(tool: Tool[..., Any]) -> Tool[..., Any]:
     else:
         base = replace(
             tool,
-            spec=replace_spec(tool.spec, effect="write"),
+            spec=replace_struct(tool.spec, effect="write"),
             function=undo,
-            signature=replace(tool.signature, takes_context=True),
+            signature=replace_struct(tool.signature, takes_context=True),
             reconcile=None,
             recover=None,
             address=None,
             bind_run=None,
             preview=None,
         )
-    spec = replace_spec(
+    spec = replace_struct(
         tool.spec,
         name=undo_tool_name(tool.name),
         description=f"Undoes a call of {tool.name}.",
