@@ -26,8 +26,6 @@ Durability = Literal["full", "relaxed"]
 BUSY_MS = 30_000
 """How long to wait while another process writes."""
 RETRY_INTERVAL_S = 0.005
-PAGE_BYTES = 2_048
-"""Of a new file; another one keeps its own. An append writes three pages to change a few bytes."""
 
 _ERROR_TEXTS: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.FullError, "the disk is full; free some space and try again"),
@@ -106,6 +104,8 @@ class TableSet:
 
     A step that only adds tables, which older programs never look at, does not raise it.
     """
+    page_bytes: int = 4_096
+    """The size of the pages of a new file. One that exists keeps its own."""
 
     @property
     def final_version(self) -> int:
@@ -135,7 +135,7 @@ def open_database(
         connection = open_connection(path, durability)
         try:
             _read_version(connection, path, tables)  # Refuses a file that is not ours.
-            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            connection.execute(f"PRAGMA page_size = {tables.page_bytes}")
             if not connection.execute("PRAGMA application_id").get:
                 # Before there is a log: the file itself says from its first byte whose it is, so
                 # that no command of another process writes into it (`private_files.py`).

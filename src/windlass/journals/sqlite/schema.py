@@ -158,6 +158,11 @@ MIGRATIONS = (
 """Each one brings a file a step further; a new file begins with the first."""
 VERSION = 3
 """What a file tells other programs: those that know an older version refuse it."""
+PAGE_BYTES = 1_024
+"""An append writes three pages to change a few hundred bytes, so they are small.
+
+Large blobs take some 15 % longer to write; nothing takes longer to read.
+"""
 
 
 def open_writer(path: Path, durability: Durability) -> SqliteConnection:
@@ -184,4 +189,11 @@ def end_sharing(connection: SqliteConnection) -> None:
 
 
 def _journal_tables() -> TableSet:
-    return TableSet("journal", JournalFailed, MIGRATIONS, upgrade_table="meta", version=VERSION)
+    return TableSet(
+        "journal",
+        JournalFailed,
+        MIGRATIONS,
+        upgrade_table="meta",
+        version=VERSION,
+        page_bytes=PAGE_BYTES,
+    )
