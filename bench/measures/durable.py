@@ -2,12 +2,12 @@
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
 import apsw
-from meter import BenchRow, Work, race_contestants
+from meter import BenchRow, Contestant, Work, race_contestants
 from world import TextWatcher, make_agent, make_floor, script_steps
 
 from windlass.journals.codec import encode_fact
@@ -16,6 +16,8 @@ from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel
 
 AIM = 4.0
+WRITTEN_AIM_KIB = 20.0
+IO_COUNTS = Path("/proc/self/io")
 
 
 def measure(length: int, rounds: int) -> list[BenchRow]:
@@ -23,20 +25,44 @@ def measure(length: int, rounds: int) -> list[BenchRow]:
     with tempfile.TemporaryDirectory() as folder:
         bodies = asyncio.run(_record_bodies(length))
         paths = (Path(folder, f"{number}.db") for number in count())
-        times = race_contestants(
-            {
-                "floor": lambda: _floor_work(length, bodies, next(paths)),
-                "windlass": lambda: _windlass_work(length, next(paths)),
-            },
-            rounds,
-        )
+        sides: dict[str, Contestant] = {
+            "floor": lambda: _floor_work(length, bodies, next(paths)),
+            "windlass": lambda: _windlass_work(length, next(paths)),
+        }
+        times = race_contestants(sides, rounds)
+        written = _measure_written(sides, length)
     name = f"durable step, of {length:,}"
     cpu = {side: time.cpu_s / length * 1e6 for side, time in times.items()}
     wall = {side: time.wall_s / length * 1e6 for side, time in times.items()}
     return [
-        BenchRow(name=f"{name}, {len(bodies) / length:.0f} facts each", unit="µs CPU", **cpu),
+        BenchRow(
+            name=f"{name}, {len(bodies) / length:.0f} facts each", unit="µs CPU", aim=AIM, **cpu
+        ),
         BenchRow(name=f"{name}, best", unit="µs wall", aim=AIM, **wall),
+        *written,
     ]
+
+
+def _measure_written(sides: Mapping[str, Contestant], length: int) -> list[BenchRow]:
+    """Measure what a step hands to the system to write, log and checkpoints included."""
+    if not IO_COUNTS.exists():  # only Linux counts it
+        return []
+    each: dict[str, float] = {}
+    for side, contestant in sides.items():
+        work = contestant()
+        before = _written_bytes()
+        asyncio.run(_play(work))
+        each[side] = (_written_bytes() - before) / length / 1024
+    return [BenchRow(name="durable step, KiB written", aim=WRITTEN_AIM_KIB, **each)]
+
+
+async def _play(work: Work) -> None:
+    await work()
+
+
+def _written_bytes() -> int:
+    counts = dict(line.split(": ") for line in IO_COUNTS.read_text().splitlines())
+    return int(counts["wchar"])
 
 
 async def _record_bodies(length: int) -> list[bytes]:

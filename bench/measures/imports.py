@@ -4,7 +4,7 @@ import tempfile
 
 from meter import BenchRow, run_in_child
 
-AIM = 2.0
+AIM = 1.7
 SIDES = {
     "floor": "import asyncio, json, sqlite3",
     "windlass": "from windlass import Agent, Limits, RunContext, Toolbox, tool",

@@ -239,6 +239,22 @@ def test_a_record_costs_the_same_however_long_the_session_is(path: Path) -> None
     assert max(grown) < 1.1 * min(grown)
 
 
+def test_an_append_writes_three_small_pages(path: Path) -> None:
+    """J6: that of the records, of their index and of the session; a frame of the log for each."""
+    grown: list[int] = []
+
+    async def scene(journal: SqliteJournal) -> None:
+        log = path.with_name(f"{path.name}-wal")
+        await journal.append("s", note_facts(1, 1))
+        for number in range(2, 40):
+            before = log.stat().st_size
+            await journal.append("s", note_facts(number, number))
+            grown.append(log.stat().st_size - before)
+
+    with_journal(path, scene)
+    assert sorted(grown)[len(grown) // 2] <= 3 * (24 + 1_024)
+
+
 def test_what_cannot_be_written_down_fails_alone(path: Path) -> None:
     async def scene(journal: SqliteJournal) -> None:
         odd = [
