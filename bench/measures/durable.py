@@ -53,7 +53,7 @@ def _measure_written(sides: Mapping[str, Contestant], length: int) -> list[Bench
         before = _written_bytes()
         asyncio.run(_play(work))
         each[side] = (_written_bytes() - before) / length / 1024
-    return [BenchRow(name="durable step, KiB written", aim=WRITTEN_AIM_KIB, **each)]
+    return [BenchRow(name="durable step, KiB written", unit="", aim=WRITTEN_AIM_KIB, **each)]
 
 
 async def _play(work: Work) -> None:

@@ -31,7 +31,7 @@ def measure(calls: int, rounds: int) -> list[BenchRow]:
     wall = {side: time.wall_s * 1e3 for side, time in times.items()}
     cpu = {side: time.cpu_s / calls * 1e6 for side, time in times.items()}
     return [
-        BenchRow(name=f"{name}, in ms", aim=AIM_MS, **wall),
+        BenchRow(name=f"{name}, in ms", unit="", aim=AIM_MS, **wall),
         BenchRow(name=f"{name}, each", unit="µs CPU", **cpu),
     ]
 

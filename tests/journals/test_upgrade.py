@@ -19,8 +19,8 @@ from windlass.journals.archive import import_session
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.journals.sqlite.open_files import FRAME_HEADER_BYTES
+from windlass.journals.sqlite.schema import PAGE_BYTES
 from windlass.journals.upgrades import OLDER_FACTS
-from windlass.sqlite_file import PAGE_BYTES
 from windlass.testing.journals import append_error, error_of
 from windlass.testing.samples import facts_of_every_kind, note_facts
 

@@ -16,10 +16,10 @@ from windlass.core.setup import ModelInfo, Price
 from windlass.core.view import Prompt
 from windlass.models.local import model as local
 from windlass.models.local import process as local_process
-from windlass.models.local.model import LocalModel, parse_local_name
+from windlass.models.local.model import LocalModel
 from windlass.models.local.process import LocalModelServer, LocalWeights, get_server
 from windlass.models.options import ModelOptions
-from windlass.models.resolve import resolve_model
+from windlass.models.resolve import parse_local_name, resolve_model
 
 TRAINED = b"\x14\0\0\0\0\0\0\0llama.context_length\x04\0\0\0"
 

@@ -76,7 +76,7 @@ def _measure_resume(facts: Sequence[Fact], rounds: int) -> BenchRow:
         )
     taken = {side: time.wall_s * 1e3 for side, time in times.items()}
     return BenchRow(
-        name=f"resume of {len(facts):,} records, best, in ms", aim=RESUME_AIM_MS, **taken
+        name=f"resume of {len(facts):,} records, best, in ms", unit="", aim=RESUME_AIM_MS, **taken
     )
 
 

@@ -16,26 +16,19 @@ from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.suggestions import suggest_names
 from windlass.environ import read_environment
-from windlass.models.anthropic.messages import AnthropicMessages
-from windlass.models.bedrock.converse import BedrockConverse
-from windlass.models.cloud.aws import bedrock_url, find_aws_signer, find_region
-from windlass.models.cloud.azure import azure_address, find_azure_signer
-from windlass.models.cloud.google import find_google_identity, vertex_address
+from windlass.models import lazy_providers as providers
 from windlass.models.cloud.signing import RequestSigner
 from windlass.models.dialect import Dialect
-from windlass.models.gemini.generate import GeminiDialect
 from windlass.models.http.errors import RequestTarget, mask_keys
 from windlass.models.http.model import HttpModel, ModelEndpoint
 from windlass.models.http.post import find_proxy
-from windlass.models.local.model import build_local_model, parse_local_name
-from windlass.models.openai.responses import OpenAIResponses
 from windlass.models.options import ModelOptions, ToolProtocol
 from windlass.models.prices import build_model_info
-from windlass.models.text_protocols.chat_dialects import build_chat_dialect, read_model_size
 from windlass.models.vendors import VendorConfig, load_vendors
 from windlass.ports import Timeouts
 
 _ENDPOINT_PATHS = re.compile(r"/(?:chat/completions|completions|responses|messages)/?$")
+_LOCAL_NAME = re.compile(r"\s*local[:/]\s*(.*?)\s*")
 _LOCAL_WITH_URL = (
     '"local" starts a server of its own and takes no base_url=. '
     'For a server that is already running, use "llamacpp:MODEL".'
@@ -70,7 +63,7 @@ def resolve_model(
     if (local_name := parse_local_name(name)) is not None:
         if base_url:
             raise ConfigError(_LOCAL_WITH_URL)
-        return build_local_model(
+        return providers.build_local_model(
             local_name, environ=environ, options=options, timeouts=timeouts, info=info
         )
     provider, model = split_model_name(name)
@@ -95,6 +88,12 @@ def can_sign_in(provider: str, environ: Mapping[str, str]) -> bool:
     except ConfigError:
         return False
     return True
+
+
+def parse_local_name(name: str) -> str | None:
+    """Return the path or model name behind `local:`, or None if the name has another provider."""
+    found = _LOCAL_NAME.fullmatch(name)
+    return found and found[1]
 
 
 def split_model_name(name: str) -> tuple[str, str]:
@@ -195,17 +194,18 @@ def _locate_model(
         case "":
             return _ModelPlace(url)
         case "aws":
-            region = find_region(environ)
-            signer = None if has_key else find_aws_signer(environ, region)
-            return _ModelPlace(url or bedrock_url(region), signer=signer)
+            region = providers.find_region(environ)
+            signer = None if has_key else providers.find_aws_signer(environ, region)
+            return _ModelPlace(url or providers.bedrock_url(region), signer=signer)
         case "azure":
-            base, query = azure_address(url, model, vendor.dialect, environ)
-            return _ModelPlace(base, query, None if has_key else find_azure_signer(environ))
+            base, query = providers.azure_address(url, model, vendor.dialect, environ)
+            signer = None if has_key else providers.find_azure_signer(environ)
+            return _ModelPlace(base, query, signer)
         case "google":
-            identity = None if has_key else find_google_identity(environ)
+            identity = None if has_key else providers.find_google_identity(environ)
             publisher = "anthropic" if _is_claude(model) else "google"
             project = identity.project if identity else ""
-            base = vertex_address(url, publisher, environ, project, with_key=has_key)
+            base = providers.vertex_address(url, publisher, environ, project, with_key=has_key)
             return _ModelPlace(base, signer=identity.signer if identity else None)
 
 
@@ -258,16 +258,15 @@ def _build_dialect(
         )
     match vendor.dialect:
         case "openai_chat":
-            return build_chat_dialect(
-                vendor.quirks, provider, protocol, model_size=read_model_size(model)
-            )
+            size = providers.read_model_size(model)
+            return providers.build_chat_dialect(vendor.quirks, provider, protocol, model_size=size)
         case "openai_responses":
-            return OpenAIResponses()
+            return providers.OpenAIResponses()
         case "anthropic":
-            return AnthropicMessages()
+            return providers.AnthropicMessages()
         case "gemini" if vendor.cloud == "google" and _is_claude(model):
-            return AnthropicMessages(host="vertex")
+            return providers.AnthropicMessages(host="vertex")
         case "gemini":
-            return GeminiDialect()
+            return providers.GeminiDialect()
         case "bedrock":
-            return BedrockConverse()
+            return providers.BedrockConverse()

