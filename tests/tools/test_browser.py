@@ -22,7 +22,7 @@ from windlass.core.messages import ImagePart, TextPart, ToolResults
 from windlass.gates import flow_guard
 from windlass.journals import MemoryJournal
 from windlass.testing import ScriptedModel, call
-from windlass.tools import BrowserLimits, RunContext, browser_tools, tool
+from windlass.tools import BrowserLimits, PageSecret, RunContext, browser_tools, tool
 from windlass.tools.browser import chromium
 from windlass.tools.browser.chromium import ChromiumHost, ChromiumOptions, HeldSession
 from windlass.tools.browser.session import BrowserSession
@@ -148,6 +148,15 @@ def test_their_effects_and_labels() -> None:
 
 async def _no_hosts(_name: str, _port: int) -> list[str]:
     return []
+
+
+@pytest.mark.parametrize(
+    ("origin", "value"), [("shop.example", "x"), ("https://shop.example/", "x"), ("https://a", "")]
+)
+def test_a_secret_belongs_to_one_origin(origin: str, value: str) -> None:
+    with pytest.raises(ConfigError):
+        PageSecret(origin, value)
+    assert "x" not in repr(PageSecret("https://shop.a", "x"))
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -323,6 +332,35 @@ def test_a_huge_page_is_cut(pages: Pages, server: PageServer) -> None:
     assert re.search(r"\[the page is longer: \d+ characters in all\]$", text)
 
 
+SECRET = "hunter two&three"
+
+
+@pytest.mark.slow
+@pytest.mark.contract("G8")
+def test_a_secret_goes_only_into_a_password_field_of_its_origin(
+    pages: Pages, server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model knows its name alone, also when the page shows it again."""
+    server.pages["/login"] = """<form action="/sent"><input name="a" aria-label="Name">
+<input name="b" type="password" aria-label="Code" oninput="document.title = this.value">
+<button>Go</button></form>"""
+    names = {"HARBOUR_CODE": PageSecret(server.url, SECRET)}
+    monkeypatch.setattr(pages.held.session, "_secrets", names)
+    there = pages.open(f"{server.url}/login")
+    with pytest.raises(ModelRetry, match="only be typed into a password field"):
+        pages.type(there, 'textbox "Name"', "${HARBOUR_CODE}")
+    with pytest.raises(ModelRetry, match="no secret 'OTHER'"):
+        pages.type(there, 'textbox "Code"', "${OTHER}")
+    shown = pages.type(there, 'textbox "Code"', "${HARBOUR_CODE}")
+    assert "Title: [secret: HARBOUR_CODE]" in shown
+    sent = pages.type(there, 'textbox "Code"', "${HARBOUR_CODE}", submit=True)
+    assert "/sent?a=&b=hunter+two%26three" in server.asked
+    assert not re.search("hunter|three", shown + sent)
+    elsewhere = pages.open(f"http://friend.test:{server.server_port}/login")
+    with pytest.raises(ModelRetry, match="can only be typed into pages of http"):
+        pages.type(elsewhere, 'textbox "Code"', "${HARBOUR_CODE}")
+
+
 # ── whose browser it is, and when it ends ────────────────────────────────────
 
 
@@ -366,7 +404,7 @@ async def test_a_run_is_told_of_its_browser_and_ends_it(
         call("browser_open", {"url": f"{url}?ships=seven"}),
     ]
     agent = Agent(
-        ScriptedModel([*script, "Done."]),
+        ScriptedModel([*script, call("browser_read", {}), "Done."]),
         tools=[*build_browser_tools(host), read_ledger],
         gate=flow_guard(),
         journal=MemoryJournal(),
@@ -376,13 +414,18 @@ async def test_a_run_is_told_of_its_browser_and_ends_it(
     assert opened.text.startswith(chromium.NEW_NOTE)
     (question,) = result.questions
     assert question.call.name == "browser_open"
-    # The run waits, and its page waits with it.
     held = host._held["guarded"]
     await asyncio.sleep(WATCH_S * 2)
     assert host.is_open(held)
     done = await agent.answer("guarded", question.call.id, Deny("No."))
     assert done.output == "Done."
     assert not any("ships=seven" in path for path in server.asked)
+    # The run waited, and its page waited with it; now both are over.
+    last = [m.items[0].result for m in done.messages if isinstance(m, ToolResults)][-1]
+    assert 'heading "Next"' in last.text
+    async with asyncio.timeout(WAIT_S):
+        while host.is_open(held):  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0.05)
 
 
 CHILD = """

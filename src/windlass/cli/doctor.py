@@ -34,6 +34,7 @@ from windlass.project.trust import ProjectFolder, open_project
 from windlass.tools.shell.sandbox import describe_sandbox, probe_bubblewrap
 
 EXTRA_PACKAGES = {
+    "browser": "playwright",
     "cedar": "cedarpy",
     "documents": "docx",
     "knowledge": "pypdf",

@@ -38,6 +38,7 @@ from windlass.project.permissions import build_gate, named_files
 from windlass.project.settings import PermissionMode, Settings
 from windlass.project.trust import ProjectFolder, hide_own_files, open_project
 from windlass.tools import McpHttp, McpServers, McpStdio, load_tools
+from windlass.tools.browser.tools import browser_tools
 from windlass.tools.core_toolset import core_tools
 from windlass.tools.function import Tool, tool
 from windlass.tools.profile import Profile
@@ -283,6 +284,8 @@ def build_toolbox(
     files = settings.tool_files
     declared = (each for file in files for each in load_tools(file, secrets=look_up))
     tools = [*core, *declared, *(extra_tools or ())]
+    if settings.browser != "off":
+        tools += browser_tools(sandbox=settings.browser == "on")
     if project.is_trusted and len(skills := project.snapshot.load_skills()):
         tools.append(tool(skills.skill, effect="read"))
     if "read-only" in settings.tools:

@@ -22,6 +22,7 @@ PermissionMode: TypeAlias = Literal["ask", "read-only", "allow-edits", "plan", "
 EditingKeys: TypeAlias = Literal["emacs", "vi"]
 InterpreterMode: TypeAlias = Literal["off", "on", "tools"]
 SandboxMode: TypeAlias = Literal["auto", "require"]
+BrowserMode: TypeAlias = Literal["off", "on", "unconfined"]
 ThinkingMode: TypeAlias = Literal["show", "fold", "hide"]
 
 PERMISSION_MODES: tuple[PermissionMode, ...] = (
@@ -34,6 +35,7 @@ PERMISSION_MODES: tuple[PermissionMode, ...] = (
 EDITING_KEYS: tuple[EditingKeys, ...] = ("emacs", "vi")
 INTERPRETER_MODES: tuple[InterpreterMode, ...] = ("off", "on", "tools")
 SANDBOX_MODES: tuple[SandboxMode, ...] = ("auto", "require")
+BROWSER_MODES: tuple[BrowserMode, ...] = ("off", "on", "unconfined")
 THINKING_MODES: tuple[ThinkingMode, ...] = ("show", "fold", "hide")
 NO_LIMIT = "none"
 """How a file says that there is no limit, because TOML has no null."""
@@ -67,6 +69,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Manifests of tools: commands and HTTP requests."""
     interpreter: InterpreterMode = "off"
     """Whether the agent has the tool `python`, and whether its code may call the other tools."""
+    browser: BrowserMode = "off"
+    """Whether the agent has a browser, and whether that confines the scripts of pages."""
     sandbox: SandboxMode = "auto"
     mcp_config: str = ""
     max_steps: int | None = STEPS_DEFAULT
@@ -248,6 +252,11 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
         parse_choice(*INTERPRETER_MODES),
         "the tool python: off, on, or tools: its code may call the other tools",
         strictness=("tools", "on", "off").index,
+    ),
+    "browser": SettingKey(
+        parse_choice(*BROWSER_MODES),
+        "web pages in a browser: off, on, or unconfined where Chromium's sandbox does not work",
+        of_person=True,
     ),
     "sandbox": SettingKey(
         parse_choice(*SANDBOX_MODES),

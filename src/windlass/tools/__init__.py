@@ -11,6 +11,7 @@ from windlass.lazy_modules import LazyModules, lazy_attributes
 if TYPE_CHECKING:
     from windlass.tools.artifacts import ArtifactStore, MemoryArtifacts
     from windlass.tools.breaker import CircuitBreaker
+    from windlass.tools.browser.page_secrets import PageSecret
     from windlass.tools.browser.session import BrowserLimits
     from windlass.tools.browser.tools import browser_tools
     from windlass.tools.core_toolset import core_tools
@@ -57,6 +58,7 @@ __all__ = [
     "McpTokenStore",
     "MemoryArtifacts",
     "MemoryTokens",
+    "PageSecret",
     "Profile",
     "PythonLimits",
     "RunContext",
@@ -100,6 +102,7 @@ LAZY_MODULES: LazyModules = {
     "McpTokenStore": "windlass.tools.mcp.oauth.tokens",
     "MemoryArtifacts": "windlass.tools.artifacts",
     "MemoryTokens": "windlass.tools.mcp.oauth.tokens",
+    "PageSecret": "windlass.tools.browser.page_secrets",
     "Profile": "windlass.tools.profile",
     "PythonLimits": "windlass.tools.shell.interpreter",
     "RunContext": "windlass.tools.run_context",

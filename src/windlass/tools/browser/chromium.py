@@ -11,7 +11,7 @@ import importlib.util
 import os
 import shutil
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +22,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.text_clip import printable_line
 from windlass.environ import read_process_environment, xdg_folder
 from windlass.tools.browser.guarded_proxy import GuardedProxy
+from windlass.tools.browser.page_secrets import PageSecret
 from windlass.tools.browser.session import BrowserLimits, BrowserSession
 from windlass.tools.helper_programs import absolute_entries
 from windlass.tools.run_context import RunContext
@@ -76,6 +77,7 @@ class ChromiumOptions:
     allowed: AllowedHosts
     resolve: HostResolver
     limits: BrowserLimits = field(default_factory=BrowserLimits)
+    secrets: Mapping[str, PageSecret] = field(default_factory=dict[str, PageSecret], repr=False)
 
 
 @final
@@ -120,6 +122,7 @@ class ChromiumHost:
 
     def __init__(self, options: ChromiumOptions) -> None:
         self.limits = options.limits
+        self.secret_names = tuple(options.secrets)
         self._options = options
         self._reaper = ProcessReaper(xdg_folder("STATE", ".local/state") / "processes" / "browser")
         self._marker = ""
@@ -153,7 +156,9 @@ class ChromiumHost:
                 browser = await self._running_browser()
                 state = self._profiles.pop(name, None)
                 proxy = GuardedProxy(self._options.allowed, self._options.resolve)
-                session = await BrowserSession.start(browser, proxy, self.limits, state)
+                session = await BrowserSession.start(
+                    browser, proxy, self.limits, self._options.secrets, state
+                )
                 note = NEW_NOTE if state is None else KEPT_NOTE
                 held = self._held[name] = HeldSession(session, context.run, note, context)
             held.context = context

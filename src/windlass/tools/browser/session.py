@@ -21,6 +21,7 @@ from windlass.tools.browser.open_pages import (
     browser_error,
     timeout_error,
 )
+from windlass.tools.browser.page_secrets import PageSecret, find_secret, hide_secrets
 from windlass.tools.browser.references import PageTree, read_tree
 
 if TYPE_CHECKING:
@@ -78,8 +79,10 @@ class BrowserSession:
         profile: "BrowserContext",
         proxy: GuardedProxy,
         limits: BrowserLimits,
+        secrets: Mapping[str, PageSecret],
     ) -> None:
         self._profile = profile
+        self._secrets = secrets
         self._proxy = proxy
         self._limits = limits
         self._pages = OpenPages(limits.pages_max)
@@ -95,6 +98,7 @@ class BrowserSession:
         browser: "Browser",
         proxy: GuardedProxy,
         limits: BrowserLimits,
+        secrets: Mapping[str, PageSecret],
         state: Any,  # noqa: ANN401 - what the browser gave
     ) -> "BrowserSession":
         """Open a new profile, whose pages reach the network by `proxy` alone."""
@@ -109,7 +113,7 @@ class BrowserSession:
         except BaseException:
             await proxy.close()
             raise
-        return cls(profile, proxy, limits)
+        return cls(profile, proxy, limits, secrets)
 
     async def close(self) -> Any:  # noqa: ANN401 - as above
         """Close all pages. Returns cookies and storage for the next profile of the session."""
@@ -169,7 +173,9 @@ class BrowserSession:
 
         async def fill(locator: "Locator") -> None:
             ms = self._element_ms
-            if await locator.evaluate("element => element.tagName") == "SELECT":
+            if named := find_secret(text, self._secrets):
+                await self._fill_secret(locator, *named)
+            elif await locator.evaluate("element => element.tagName") == "SELECT":
                 await locator.select_option(label=text, timeout=ms)
             else:
                 await locator.fill(text, timeout=ms)
@@ -178,12 +184,23 @@ class BrowserSession:
 
         return await self._act_on(reference, element, fill)
 
+    async def _fill_secret(self, locator: "Locator", name: str, secret: PageSecret) -> None:
+        # The element itself, which is gone when its page is: the check holds for what is filled.
+        handle = await locator.element_handle(timeout=self._element_ms)
+        frame = await handle.owner_frame()
+        if frame is None or not secret.belongs_to(frame.url):
+            raise ModelRetry(f"{name} can only be typed into pages of {secret.origin}.")
+        if await handle.evaluate("element => element.type") != "password":
+            raise ModelRetry(f"{name} can only be typed into a password field.")
+        await handle.fill(secret.value, timeout=self._element_ms)
+
     async def take_screenshot(self) -> list[ContentPart]:
         """Return a picture of the visible part of the page in front."""
         async with self._acting():
             page = self._front_page
             data = await page.screenshot(type="jpeg", quality=75, animations="disabled")
-            return [TextPart(await self._describe(page)), ImagePart("image/jpeg", data)]
+            text = hide_secrets(await self._describe(page), self._secrets)
+            return [TextPart(text), ImagePart("image/jpeg", data)]
 
     async def go_back(self) -> str:
         """Show the page before; a page that another one opened is closed."""
@@ -279,7 +296,9 @@ class BrowserSession:
         # The first line says what happened; the rest is the browser's own log.
         line = printable_line(str(error).partition("\n")[0])[:NOTE_CHARS_MAX]
         notes = " ".join(f"[{note}]" for note in self._take_notes())
-        return ModelRetry(f"The browser could not do this: {line} {notes}".rstrip())
+        return ModelRetry(
+            hide_secrets(f"The browser could not do this: {line} {notes}", self._secrets)
+        )
 
     async def _settle(self, page: "Page") -> None:
         """Wait until a page is quiet, but not for long: some never are."""
@@ -308,7 +327,7 @@ class BrowserSession:
             if document == self._pages.document:
                 self._tree = read_tree(snapshot, document, self._limits.text_chars_max)
                 text = self._tree.text or "[the page has no text]"
-                return f"{await self._describe(page)}\n\n{text}"
+                return hide_secrets(f"{await self._describe(page)}\n\n{text}", self._secrets)
         raise ModelRetry("The page changes all the time, and could not be read.")
 
     async def _take_snapshot(self, page: "Page") -> str:
@@ -323,7 +342,8 @@ class BrowserSession:
             return await page.aria_snapshot(mode="ai")
 
     async def _describe(self, page: "Page") -> str:
-        title = printable_line(await page.title())[:NOTE_CHARS_MAX]
+        # Before it is cut: half of a secret would not be recognized.
+        title = printable_line(hide_secrets(await page.title(), self._secrets))[:NOTE_CHARS_MAX]
         lines = [page.url]
         if title:
             lines.append(f"Title: {title}")

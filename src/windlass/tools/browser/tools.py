@@ -7,7 +7,7 @@ result says so, and that all pages of an earlier one are lost.
 
 import asyncio
 import weakref
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
 from os import PathLike
 from typing import Annotated, Any, TypeVar
@@ -19,6 +19,7 @@ from windlass.tools.browser.chromium import (
     HeldSession,
     find_chromium,
 )
+from windlass.tools.browser.page_secrets import PageSecret
 from windlass.tools.browser.session import BrowserLimits, BrowserSession
 from windlass.tools.function import Tool, ToolOptions, tool
 from windlass.tools.run_context import RunContext
@@ -81,6 +82,7 @@ def browser_tools(
     chromium: str | PathLike[str] | None = None,
     sandbox: bool = True,
     limits: BrowserLimits | None = None,
+    secrets: Mapping[str, PageSecret] | None = None,
     resolve: HostResolver = resolve_host,
 ) -> tuple[Tool[..., Any], ...]:
     """Build the tools of a browser: open, read, click, type, screenshot and back.
@@ -94,6 +96,7 @@ def browser_tools(
         sandbox: Whether Chromium confines its own processes. Where that is not possible, as for
             root, the browser does not start unless this is False.
         limits: Time, text and pages.
+        secrets: What the model may type without seeing it, by the name that it uses.
         resolve: Finds the addresses of a host.
 
     Raises:
@@ -107,6 +110,7 @@ def browser_tools(
             allowed=AllowedHosts(allow),
             resolve=resolve,
             limits=limits or BrowserLimits(),
+            secrets=secrets or {},
         )
     )
     return build_browser_tools(host, private=private)
@@ -174,6 +178,11 @@ def _build_reading(browsers: RunBrowsers, options: ToolOptions) -> tuple[Tool[..
 
 
 def _build_acting(browsers: RunBrowsers, options: ToolOptions) -> tuple[Tool[..., Any], ...]:
+    names = ", ".join(f"${{{name}}}" for name in browsers.host.secret_names)
+    text_help = "The text, or the entry of the list."
+    if names:
+        text_help += f" For a password field, the name of a secret alone: {names}."
+
     @tool(**options)
     async def browser_click(context: RunContext, ref: Reference, element: ElementName) -> str:
         """Click an element of the page in the browser, and read what is shown then."""
@@ -184,7 +193,7 @@ def _build_acting(browsers: RunBrowsers, options: ToolOptions) -> tuple[Tool[...
         context: RunContext,
         ref: Reference,
         element: ElementName,
-        text: Annotated[str, "The text, or the entry of the list."],
+        text: Annotated[str, text_help],
         *,
         submit: Annotated[bool, "Press Enter then."] = False,
     ) -> str:
