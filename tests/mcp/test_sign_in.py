@@ -179,7 +179,13 @@ async def test_a_person_may_take_longer_than_a_server(monkeypatch: pytest.Monkey
         settings = McpHttp(name="own", url=url, timeout_s=2)
         async with McpServers([settings], sign_in=think) as servers:
             assert await greet(servers) == "Hello Ann"
-    assert (len(service.sign_ins), service.problems) == (1, [])
+        # A token that the server has withdrawn is no reason to hurry them either.
+        tokens = MemoryTokens()
+        await TokenKeeper("own", url, tokens=tokens, show_page=be_person).sign_in({})
+        service.forget_sign_ins()
+        async with McpServers([settings], tokens=tokens, sign_in=think) as servers:
+            assert await greet(servers) == "Hello Ann"
+    assert (len(service.sign_ins), service.problems) == (3, ["the refresh token is unknown"])
 
 
 async def test_more_rights_are_asked_for_when_a_call_needs_them() -> None:

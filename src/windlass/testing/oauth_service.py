@@ -89,6 +89,10 @@ class OAuthService:
         """Let the time of all access tokens be over."""
         self._ends = dict.fromkeys(self._ends, 0.0)
 
+    def forget_sign_ins(self) -> None:
+        """Withdraw all tokens, also those that renew others."""
+        self._grants.clear()
+
     def __call__(self, request: ReceivedRequest) -> WireAnswer:
         base = f"http://{request.headers['host']}"
         path, _, query = request.path.partition("?")

@@ -45,6 +45,11 @@ class HttpErrors:
         is_refused = self.statuses and self.statuses[-1] in _REFUSALS
         return self.problem if is_refused else None
 
+    def note_refusal(self, problem: WindlassError) -> None:
+        """Remember that there is no token, before any request was sent."""
+        self.statuses.append(HTTPStatus.UNAUTHORIZED)
+        self.problem = problem
+
     def describe(self, cause: str) -> str:
         """Return a cause with what HTTP adds to it."""
         if self.refusal is not None:

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
-from windlass.core.errors import ConfigError
+from windlass.core.errors import ConfigError, WindlassError
 from windlass.logs import get_logger
 from windlass.tools.mcp.config import McpHttp, McpSettings, McpStdio
 from windlass.tools.mcp.http import HttpErrors, http_transport, record_errors
@@ -105,6 +105,16 @@ class McpConnection:
         client.session.validate_tool_result = _skip_validation
         return client
 
+    async def _prepare_token(self) -> None:
+        """Let a person sign in first, for whom the time limits of a connection are too short."""
+        if self._keeper is None or not isinstance(self._settings, McpHttp):
+            return
+        try:
+            await self._keeper.prepare(self._settings.headers)
+        except WindlassError as error:
+            self.errors.note_refusal(error)
+            raise
+
     async def _keep_open(self) -> None:
         limit_s = min(CONNECT_S_MAX, self._settings.timeout_s or CONNECT_S_MAX)
         self.errors = record_errors()
@@ -112,8 +122,7 @@ class McpConnection:
         forget_current_call()
         try:
             async with AsyncExitStack() as stack:
-                if self._keeper is not None and isinstance(self._settings, McpHttp):
-                    await self._keeper.prepare(self._settings.headers)
+                await self._prepare_token()
                 async with asyncio.timeout(limit_s):
                     client = await self._open_client(stack)
                 await stack.enter_async_context(_follow_changes(client, self._requests))

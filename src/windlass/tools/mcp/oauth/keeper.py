@@ -96,12 +96,15 @@ class TokenKeeper:
 
         The SDK waits for the first answer of a server for a few seconds only.
         """
-        if self._show_page is None or await self.find_token() is not None:
+        if self._show_page is None:
             return
-        async with self._use():
-            challenge = await self._requests.ask_challenge(self._url, headers)
-            if challenge is not None and not challenge.needs_scope:
-                await self._authorize(challenge, "")
+        token = await self.find_token()
+        if token is not None:
+            headers = {**headers, "Authorization": f"Bearer {token}"}
+        check_encrypted(self._url)
+        challenge = await self._requests.ask_challenge(self._url, headers)
+        if challenge is not None and not challenge.needs_scope:
+            await self.replace_token(token, challenge)
 
     async def find_token(self) -> str | None:
         """Return the token to send, renewed if its time is up; None if there is none."""
