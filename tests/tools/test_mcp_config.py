@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from windlass.core.errors import ConfigError
 from windlass.tools.mcp.config import (
+    NAME_CHARS_MAX,
     McpHttp,
     McpOverride,
     McpSettings,
@@ -18,8 +19,9 @@ from windlass.tools.mcp.config import (
     find_override,
     is_tool_offered,
     mcp_settings,
+    tool_name,
 )
-from windlass.tools.mcp.servers import NAME_CHARS_MAX, McpServers, tool_name
+from windlass.tools.mcp.servers import McpServers
 
 ENVIRON = {"PATH": "/bin", "TOKEN": "t0ps3cret", "HOME": "/h", "OPENAI_API_KEY": "sk-1"}
 

@@ -19,7 +19,8 @@ from windlass.cli.terminal_run import TerminalRun, open_terminal
 from windlass.cli.trust import open_trusted
 from windlass.core.errors import ConfigError
 from windlass.ports import Journal
-from windlass.project.agents import AgentSession, ProjectAgent, load_agent
+from windlass.project.agent_session import AgentSession
+from windlass.project.agents import ProjectAgent, load_agent
 from windlass.project.journals import OpenedJournal, journal_name, open_journal
 from windlass.project.local_servers import (
     LocalServer,
@@ -93,14 +94,18 @@ class CommandContext:
         """The journal of the settings; it is created if it does not exist."""
         return open_journal(journal_name(self.agent.settings))
 
+    def show_tools_to_person(self, session: AgentSession) -> None:
+        """Check the answers of the person by the tools of the agent from now on."""
+        if self.terminal.question_prompt is not None:
+            preview = partial(preview_call, session.agent.parts)
+            self.terminal.question_prompt.use_tools(session.toolbox.specs, preview)
+
     @asynccontextmanager
     async def open_session(self, journal: Journal) -> AsyncGenerator[AgentSession]:
         """Build the agent. Its questions go to the person at the terminal, if there is one."""
         question_prompt = self.terminal.question_prompt
         async with self.agent.open_session(journal, question_prompt) as session:
-            if question_prompt is not None:
-                preview = partial(preview_call, session.agent.parts)
-                question_prompt.use_tools(session.toolbox.specs, preview)
+            self.show_tools_to_person(session)
             screen = self.terminal.screen
             for name, reason in session.mcp_failures.items():
                 message = f"continuing without the MCP server {name}: {reason}"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.project.agents import AgentSession, ProjectAgent, load_agent
+    from windlass.project.agent_session import AgentSession
+    from windlass.project.agents import ProjectAgent, load_agent
     from windlass.project.files import load_settings, read_mcp_servers, settings_files
     from windlass.project.journals import journal_name, open_existing_journal, open_journal
     from windlass.project.launches import launch_context, load_recorded_agent
@@ -48,7 +49,7 @@ __all__ = [
 ]
 
 LAZY_MODULES: LazyModules = {
-    "AgentSession": "windlass.project.agents",
+    "AgentSession": "windlass.project.agent_session",
     "LoadedSettings": "windlass.project.layers",
     "ModelChoice": "windlass.project.local_servers",
     "ProjectAgent": "windlass.project.agents",

@@ -10,6 +10,7 @@ The law: a mistake in the settings is reported before the first request to a mod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from windlass.models.http.errors import mask_keys
 from windlass.models.reply_cache import cache_replies
 from windlass.models.resolve import is_local_url, resolve_model
 from windlass.models.vendors import load_vendors
-from windlass.ports import Approver, Journal
+from windlass.ports import Approver, Journal, Model
+from windlass.project.agent_session import AgentSession
 from windlass.project.files import (
     load_settings,
     parse_mcp_servers,
@@ -57,17 +59,6 @@ DEFAULT_INSTRUCTIONS = (
 TOOLLESS_INSTRUCTIONS = "Answer briefly and to the point."
 """The system prompt if the settings have none and the agent has no tools."""
 SCHEMA_FAULTS_MAX = 3
-
-
-@dataclass(frozen=True, slots=True)
-class AgentSession:
-    """An agent that is ready to run, and what it was built from."""
-
-    agent: Agent[Any]
-    journal: Journal
-    toolbox: Toolbox
-    mcp_failures: Mapping[str, str]
-    """The optional MCP servers that could not be reached, by name, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +156,14 @@ class ProjectAgent:
     @asynccontextmanager
     async def open_toolbox(self) -> AsyncGenerator[tuple[Toolbox, Mapping[str, str]]]:
         """Connect to the MCP servers and yield the tools, and the servers that failed and why."""
+        async with self._open_servers() as servers:
+            yield self._build_toolbox(await servers.tools()), servers.failures
+
+    def _build_toolbox(self, extra_tools: list[Tool[..., Any]]) -> Toolbox:
+        return build_toolbox(self.loaded, self.folder, self.project, extra_tools)
+
+    @asynccontextmanager
+    async def _open_servers(self) -> AsyncGenerator[McpServers]:
         project = self.project
         configured = configured_servers(self.loaded, project)
         taken = {server.name for server in configured}
@@ -172,9 +171,7 @@ class ProjectAgent:
             configured += tuple(one for one in self.more_servers if one.name not in taken)
         tokens = SecretTokens(project.secrets)
         async with McpServers(configured, private=True, tokens=tokens) as servers:
-            extra_tools = await servers.tools()
-            toolbox = build_toolbox(self.loaded, self.folder, project, extra_tools)
-            yield toolbox, servers.failures
+            yield servers
 
     @asynccontextmanager
     async def open_session(
@@ -184,37 +181,50 @@ class ProjectAgent:
 
         Without an approver, a call that needs an answer suspends the run.
         """
-        settings, project = self.settings, self.project
         # Resolved here, and not by the agent, which would read a `.env` that nobody has trusted.
-        environ = project.environ
+        settings, environ = self.settings, self.project.environ
         first = resolve_model(settings.model, environ=environ, base_url=self.checked_base_url())
         others = (resolve_model(name, environ=environ) for name in settings.fallbacks)
-        model, *fallbacks = cache_replies((first, *others), environ)
-        async with self.open_toolbox() as (toolbox, mcp_failures):
-            agent = Agent[Any](
-                model,
-                fallbacks=fallbacks,
-                name=settings.agent,
-                instructions=build_instructions(settings, self.folder, toolbox, project),
-                tools=toolbox,
-                gate=build_gate(self.loaded, self.folder, project),
-                approver=approver,
-                limits=Limits(
-                    steps=settings.max_steps,
-                    usd=settings.max_usd,
-                    tokens=settings.max_tokens,
-                    seconds=settings.timeout,
-                ),
-                journal=journal,
-                secrets=project.secrets.revealed,
-                telemetry=hook_observer(settings.hooks),
-                compaction=self.compaction,
-                output_type=str if self.schema is None else schema_type(self.schema),
+        models = cache_replies((first, *others), environ)
+        async with self._open_servers() as servers:
+            toolbox = self._build_toolbox(await servers.tools())
+            build_agent = partial(self._build_agent, models, journal, approver)
+            session = AgentSession(
+                build_agent(toolbox), journal, toolbox, servers, self._build_toolbox, build_agent
             )
             try:
-                yield AgentSession(agent, journal, toolbox, mcp_failures)
+                yield session
             finally:
-                await agent.aclose()
+                await session.agent.aclose()
+
+    def _build_agent(
+        self,
+        models: Sequence[Model],
+        journal: Journal,
+        approver: Approver | None,
+        toolbox: Toolbox,
+    ) -> Agent[Any]:
+        settings, project = self.settings, self.project
+        return Agent[Any](
+            models[0],
+            fallbacks=models[1:],
+            name=settings.agent,
+            instructions=build_instructions(settings, self.folder, toolbox, project),
+            tools=toolbox,
+            gate=build_gate(self.loaded, self.folder, project),
+            approver=approver,
+            limits=Limits(
+                steps=settings.max_steps,
+                usd=settings.max_usd,
+                tokens=settings.max_tokens,
+                seconds=settings.timeout,
+            ),
+            journal=journal,
+            secrets=project.secrets.revealed,
+            telemetry=hook_observer(settings.hooks),
+            compaction=self.compaction,
+            output_type=str if self.schema is None else schema_type(self.schema),
+        )
 
 
 def provider_of(model: str) -> str:

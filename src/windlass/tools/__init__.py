@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         McpStdio,
         mcp_settings,
     )
+    from windlass.tools.mcp.extras import McpPrompt
     from windlass.tools.mcp.oauth.settings import McpCredentials, McpSignIn
     from windlass.tools.mcp.oauth.tokens import McpToken, McpTokenStore, MemoryTokens
     from windlass.tools.mcp.servers import McpServer, McpServers
@@ -49,6 +50,7 @@ __all__ = [
     "McpCredentials",
     "McpHttp",
     "McpOverride",
+    "McpPrompt",
     "McpServer",
     "McpServers",
     "McpSettings",
@@ -93,6 +95,7 @@ LAZY_MODULES: LazyModules = {
     "McpCredentials": "windlass.tools.mcp.oauth.settings",
     "McpHttp": "windlass.tools.mcp.config",
     "McpOverride": "windlass.tools.mcp.config",
+    "McpPrompt": "windlass.tools.mcp.extras",
     "McpServer": "windlass.tools.mcp.servers",
     "McpServers": "windlass.tools.mcp.servers",
     "McpSettings": "windlass.tools.mcp.config",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import click
 
 from windlass.cli.chat import reports
+from windlass.cli.chat.server_prompts import choose_prompt, prompt_commands
 from windlass.cli.chat.state import ChatState, PromptTask, ResumeTask, UndoTask
 from windlass.cli.screen import CALL_STYLE
 from windlass.cli.session_picker import format_age, pick_session
@@ -16,7 +17,7 @@ from windlass.core.fold.run import fold
 from windlass.core.suggestions import suggest_names
 from windlass.journals.forking import fork as fork_session
 from windlass.models.vendors import load_vendors
-from windlass.project.agents import AgentSession
+from windlass.project.agent_session import AgentSession
 from windlass.project.session_names import find_session, new_session_name
 from windlass.project.settings import PERMISSION_MODES, PermissionMode
 
@@ -66,6 +67,9 @@ class SlashCommand:
 async def run_slash_command(chat: ChatState, opened: AgentSession, text: str) -> None:
     """Do what a line that begins with `/` says."""
     name, _, argument = text[1:].partition(" ")
+    if ":" in name:
+        await choose_prompt(chat, opened, name, argument)
+        return
     # The beginning of a name is enough, if no other name begins so.
     begun = [
         command for known, command in SLASH_COMMANDS.items() if name and known.startswith(name)
@@ -101,9 +105,10 @@ def next_mode(mode: PermissionMode) -> PermissionMode:
     return MODE_CYCLE[(MODE_CYCLE.index(mode) + 1) % len(MODE_CYCLE)]
 
 
-async def _show_help(chat: ChatState, _opened: AgentSession, _argument: str) -> None:
+async def _show_help(chat: ChatState, opened: AgentSession, _argument: str) -> None:
     commands = [(f"/{name}", command.about) for name, command in SLASH_COMMANDS.items()]
-    chat.show_rows([*commands, *KEY_HELP], CALL_STYLE)
+    prompts = [(f"/{name}", about) for name, about in prompt_commands(opened.servers).items()]
+    chat.show_rows([*commands, *prompts, *KEY_HELP], CALL_STYLE)
 
 
 async def _change_model(chat: ChatState, _opened: AgentSession, name: str) -> None:

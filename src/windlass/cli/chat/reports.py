@@ -19,7 +19,8 @@ from windlass.core.projection.view import ReplyEntry
 from windlass.core.session_summary import SessionSummary
 from windlass.core.text_clip import clip_line, printable_chars
 from windlass.journals.archive import export_session
-from windlass.project.agents import AgentSession, configured_servers
+from windlass.project.agent_session import AgentSession
+from windlass.project.agents import configured_servers
 from windlass.project.surroundings import run_git
 
 BAR_CELLS = 30

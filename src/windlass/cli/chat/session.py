@@ -21,8 +21,15 @@ from windlass.cli.chat.completion import ChatCompleter
 from windlass.cli.chat.keys import TRIPLE_QUOTES
 from windlass.cli.chat.live_page import LivePage
 from windlass.cli.chat.prompt_line import PromptFrame, PromptLine
-from windlass.cli.chat.references import expand_prompt, run_shell_command
-from windlass.cli.chat.state import ChatState, PromptTask, ResumeTask, UndoTask
+from windlass.cli.chat.references import ExpandedPrompt, expand_prompt, run_shell_command
+from windlass.cli.chat.server_prompts import prompt_commands
+from windlass.cli.chat.state import (
+    ChatState,
+    PromptTask,
+    ResumeTask,
+    ServerPromptTask,
+    UndoTask,
+)
 from windlass.cli.output import show_answer_commands, show_summary
 from windlass.cli.screen import CALL_STYLE, PERSON, QUIET
 from windlass.cli.status import format_context_left, format_usd
@@ -34,7 +41,7 @@ from windlass.core.result import RunResult
 from windlass.environ import find_login_name, xdg_folder
 from windlass.logs import forward_warnings
 from windlass.ports import Watcher
-from windlass.project.agents import AgentSession
+from windlass.project.agent_session import AgentSession
 from windlass.project.journals import is_kept
 from windlass.project.launches import launch_context
 from windlass.project.surroundings import describe_surroundings
@@ -65,13 +72,13 @@ class ChatSession:
             self._format_status, self._format_waiting, before_draw=state.screen.update_width
         )
         settings = state.context.agent.settings
-        commands = {name: command.about for name, command in SLASH_COMMANDS.items()}
+        self._commands: dict[str, str] = {}
         self._prompt = PromptLine(
             page,
             self._frame,
             state.screen.glyphs,
             history=xdg_folder("STATE", ".local/state") / HISTORY_FILE,
-            completer=ChatCompleter(commands, complete_argument, state.context.agent.folder),
+            completer=ChatCompleter(self._commands, complete_argument, state.context.agent.folder),
             vi_keys=settings.editing == "vi",
         )
         self._greeted_model = ""
@@ -92,6 +99,7 @@ class ChatSession:
             while not chat.is_leaving:
                 async with chat.context.open_session(chat.journal) as opened:
                     self._show_greeting(opened)
+                    self._complete_commands(opened)
                     await self._talk_with(opened)
         if is_kept(chat.journal) and chat.usage.runs:
             chat.show_note(f"To continue: windlass chat -r {chat.session}")
@@ -125,6 +133,8 @@ class ChatSession:
         match task:
             case PromptTask(text, is_typed):
                 await self._handle_input(opened, text, is_typed=is_typed)
+            case ServerPromptTask(prompt):
+                await self._guard(self._run_parts(opened, prompt, typed=""))
             case ResumeTask(consent):
                 await self._guard(self._resume(opened, consent=consent))
             case UndoTask():
@@ -188,6 +198,13 @@ class ChatSession:
         if prompt.names:
             chat.screen.write_line(f"attached: {', '.join(prompt.names)}", QUIET, indent=2)
         typed = chat.remember_typed(text) if is_typed else ""
+        await self._run_parts(opened, prompt, typed)
+
+    async def _run_parts(self, opened: AgentSession, prompt: ExpandedPrompt, typed: str) -> None:
+        """Do a run with a prompt and all that it brings along."""
+        chat = self._chat
+        agent = chat.context.agent
+        await self._take_changed_tools(opened)
         await self._end_stopped_run(opened.agent)
         parts = prompt.parts
         if chat.mode == "plan":
@@ -211,6 +228,21 @@ class ChatSession:
             chat.context = replace(chat.context, agent=replace(agent, compaction=None))
         if result.completed and chat.mode == "plan":
             await self._offer_plan()
+
+    async def _take_changed_tools(self, opened: AgentSession) -> None:
+        """Go on with what MCP servers offer now, and say what is different."""
+        changes = await opened.take_changed_tools()
+        for change in changes:
+            self._chat.show_note(f"MCP servers have changed: {change}")
+        if changes:
+            self._chat.context.show_tools_to_person(opened)
+            self._complete_commands(opened)
+
+    def _complete_commands(self, opened: AgentSession) -> None:
+        """Complete the commands of the chat, and the prompts of the servers that are open."""
+        self._commands.clear()
+        self._commands.update({name: command.about for name, command in SLASH_COMMANDS.items()})
+        self._commands.update(prompt_commands(opened.servers))
 
     async def _end_stopped_run(self, agent: Agent[Any]) -> None:
         """Make sure that the run that a person stopped has ended in the journal too.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from windlass.cli.chat.references import ShellNotes
+from windlass.cli.chat.references import ExpandedPrompt, ShellNotes
 from windlass.cli.command_context import CommandContext
 from windlass.cli.screen import BAD, QUIET, Screen
 from windlass.cli.status import format_figures
@@ -30,6 +30,13 @@ class PromptTask:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerPromptTask:
+    """A prompt of an MCP server that the person chose. Nothing in it is expanded or run."""
+
+    prompt: ExpandedPrompt
+
+
+@dataclass(frozen=True, slots=True)
 class ResumeTask:
     """An open run to go on with. `consent`: the person named the session themselves."""
 
@@ -41,7 +48,7 @@ class UndoTask:
     """Undo what the last run did that is not undone yet."""
 
 
-ChatTask = PromptTask | ResumeTask | UndoTask
+ChatTask = PromptTask | ServerPromptTask | ResumeTask | UndoTask
 
 
 class ChatUsage:

@@ -28,7 +28,8 @@ from windlass.core.result import Question
 from windlass.core.verdicts import PersonAnswer
 from windlass.logs import get_logger
 from windlass.ports import Journal
-from windlass.project.agents import AgentSession, ProjectAgent
+from windlass.project.agent_session import AgentSession
+from windlass.project.agents import ProjectAgent
 from windlass.project.journals import ManagedJournal
 from windlass.project.launches import launch_context
 from windlass.project.settings import PermissionMode

@@ -4,6 +4,8 @@ The law: an entry that is not understood raises ConfigError, which names its pla
 may have been meant. Nothing here reads a file or the environment: both are passed in.
 """
 
+import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -25,6 +27,8 @@ from windlass.tools.profile import matches_patterns
 ANSWER_BYTES_MAX = 16 * 2**20
 """The longest answer of a server that is read. A server could fill the memory otherwise."""
 TIMEOUT_S = 60.0
+NAME_CHARS_MAX = 64
+PREFIX_CHARS_MAX = 24
 INHERITED_VARIABLES = [
     "HOME",
     "LANG",
@@ -46,6 +50,9 @@ INHERITED_VARIABLES = [
 ]
 """The variables that a server inherits. It gets keys and tokens only if its `env` names them."""
 
+_PREFIX_PATTERN = re.compile(r"[a-zA-Z0-9-]+(?:_[a-zA-Z0-9-]+)*")
+_TOOL_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
+_INVALID_CHARS = re.compile(r"[^a-zA-Z0-9-]+")
 _COMMON_KEYS = (
     *("type", "timeout", "include", "exclude", "tools", "required"),
     *("trustHints", "elicitation", "sampling"),
@@ -283,3 +290,27 @@ def _read_override(reader: EntryReader, pattern: str, given: object) -> McpOverr
         timeout_s=read_optional(here.read_seconds, "timeout", entry, None),
         only_tightens=reader.only_tightens,
     )
+
+
+def tool_name(server: str, tool: str, *, taken: bool = False) -> str:
+    """Return the name under which a server's tool is offered to the model.
+
+    Two tools never have the same name, and a name depends only on the tool and its server. One that
+    is too long or has invalid characters gets a hash. The prefix of a server has no double
+    underscore, so that an unchanged name can be split again. `taken` means that another tool has
+    the plain name, so this one gets a hash.
+    """
+    prefix = server
+    if len(server) > PREFIX_CHARS_MAX or not _PREFIX_PATTERN.fullmatch(server):
+        prefix = _shorten_with_hash(server, PREFIX_CHARS_MAX)
+    name = f"{prefix}__{tool}"
+    if not taken and len(name) <= NAME_CHARS_MAX and _TOOL_PATTERN.fullmatch(tool):
+        return name
+    return f"{prefix}__{_shorten_with_hash(tool, NAME_CHARS_MAX - len(prefix) - len('__'))}"
+
+
+def _shorten_with_hash(name: str, chars_max: int) -> str:
+    """Return as much of a name as fits, and a hash that tells it from all others."""
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    head = _INVALID_CHARS.sub("_", name).strip("_")[: chars_max - len(digest) - 1].rstrip("_")
+    return f"{head}_{digest}" if head else digest

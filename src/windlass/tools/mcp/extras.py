@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from windlass.core.messages import ToolResult
+from windlass.core.messages import ContentPart, ToolResult
+from windlass.core.text_clip import printable_line
 from windlass.tools.mcp.lists import (
     clip_text,
     list_all_prompts,
@@ -12,6 +13,7 @@ from windlass.tools.mcp.lists import (
     list_all_templates,
 )
 from windlass.tools.mcp.results import (
+    convert_prompt_parts,
     convert_prompt_result,
     convert_resource_result,
     format_resources,
@@ -43,16 +45,54 @@ class ExtraTool:
     """Whether the model chooses something that is sent to the server."""
 
 
-async def list_extra_tools(client: "Client") -> list[ExtraTool]:
-    """Return the tools for this server's resources and prompts, if it has any."""
+@dataclass(frozen=True, slots=True)
+class McpPrompt:
+    """A prompt that a server has for people, who choose it by name."""
+
+    server: str
+    name: str
+    description: str
+    arguments: tuple[str, ...]
+    """The names of its arguments, in the order of the server."""
+    required: frozenset[str]
+    """Those that cannot be left out."""
+
+    @classmethod
+    def of_server(cls, server: str, prompt: "Prompt") -> "McpPrompt":
+        arguments = (prompt.arguments or [])[:PROMPT_ARGUMENTS_MAX]
+        return cls(
+            server,
+            prompt.name,
+            printable_line(clip_text(prompt.description or prompt.title or "", ABOUT_CHARS_MAX)),
+            tuple(argument.name for argument in arguments),
+            frozenset(argument.name for argument in arguments if argument.required),
+        )
+
+
+async def list_usable_prompts(client: "Client") -> "list[Prompt]":
+    """Return the prompts of a server, as many as can be offered."""
+    if client.server_capabilities.prompts is None:
+        return []
+    prompts = await list_all_prompts(client)
+    # A longer name would be cut in the description, and could not be chosen.
+    return [prompt for prompt in prompts if len(prompt.name) <= ABOUT_CHARS_MAX][:PROMPTS_MAX]
+
+
+async def fetch_prompt(
+    client: "Client", name: str, arguments: Mapping[str, str] | None
+) -> tuple[ContentPart, ...]:
+    """Return a prompt as the parts of a message."""
+    return convert_prompt_parts(await client.get_prompt(name, dict(arguments or {})))
+
+
+async def list_extra_tools(client: "Client", prompts: "list[Prompt]") -> list[ExtraTool]:
+    """Return the tools for this server's resources, if it has any, and for its prompts."""
     tools: list[ExtraTool] = []
     # Some servers announce resources and have none.
     if client.server_capabilities.resources is not None and any(await _list_resources(client)):
         tools += [_LIST_RESOURCES_TOOL, _READ_RESOURCE_TOOL]
-    if client.server_capabilities.prompts is not None:
-        prompts = await list_all_prompts(client)
-        if prompts:
-            tools.append(_build_prompt_tool(prompts))
+    if prompts:
+        tools.append(_build_prompt_tool(prompts))
     return tools
 
 
@@ -111,8 +151,6 @@ _READ_RESOURCE_TOOL = ExtraTool(
 
 
 def _build_prompt_tool(prompts: "list[Prompt]") -> ExtraTool:
-    # A longer name would be cut in the description, and could not be chosen.
-    prompts = [prompt for prompt in prompts if len(prompt.name) <= ABOUT_CHARS_MAX][:PROMPTS_MAX]
     about = "\n".join(map(_describe_prompt, prompts))
     string_map = {"type": "object", "additionalProperties": {"type": "string"}}
     return ExtraTool(

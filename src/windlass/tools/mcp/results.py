@@ -71,6 +71,13 @@ def convert_prompt_result(answer: "GetPromptResult") -> ToolResult:
     return ToolResult("value", tuple(parts) or (_EMPTY_RESULT,))
 
 
+def convert_prompt_parts(answer: "GetPromptResult") -> tuple[ContentPart, ...]:
+    """Convert a prompt to the parts of one message. Roles are named if there are several."""
+    if any(message.role != "user" for message in answer.messages):
+        return convert_prompt_result(answer).content
+    return tuple(_convert_block(message.content) for message in answer.messages[:PARTS_MAX])
+
+
 def format_resources(
     resources: "Iterable[Resource]", templates: "Iterable[ResourceTemplate]"
 ) -> Iterator[str]:

@@ -9,14 +9,10 @@ that this server's hints are to be trusted; results are labelled `untrusted`. Wh
 bounded in number and length. A list of tools does not change once it was returned: ask again
 between runs for the server's new one.
 
-A tool is called `server__tool`. Two tools never have the same name, and a tool's name depends only
-on the tool and its server. A name that is too long or has invalid characters gets a hash. The
-prefix of a server has no double underscore, so an unchanged name can be split again.
+A tool is called `server__tool` (`config.tool_name`).
 """
 
 import asyncio
-import hashlib
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
@@ -25,13 +21,26 @@ from typing import TYPE_CHECKING, Any, Self, final
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.core.messages import Effect, Label, ToolResult
+from windlass.core.messages import ContentPart, Effect, Label, ToolResult
 from windlass.core.schema import JsonSchema, find_faults
 from windlass.core.text_clip import printable_chars, printable_line
 from windlass.logs import get_logger
 from windlass.tools.function import Tool
-from windlass.tools.mcp.config import McpSettings, find_override, is_tool_offered
-from windlass.tools.mcp.extras import ExtraTool, McpRequest, list_extra_tools
+from windlass.tools.mcp.config import (
+    NAME_CHARS_MAX,
+    McpSettings,
+    find_override,
+    is_tool_offered,
+    tool_name,
+)
+from windlass.tools.mcp.extras import (
+    ExtraTool,
+    McpPrompt,
+    McpRequest,
+    fetch_prompt,
+    list_extra_tools,
+    list_usable_prompts,
+)
 from windlass.tools.mcp.http import build_keeper
 from windlass.tools.mcp.link import McpLink, McpServerLost
 from windlass.tools.mcp.lists import TOOLS_MAX, clip_text, list_all_tools
@@ -46,7 +55,7 @@ from windlass.tools.unavailable import ToolUnavailable
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import CallToolResult
+    from mcp_types import CallToolResult, Prompt
     from mcp_types import Tool as ServerTool
 
 DESCRIPTION_CHARS_MAX = 10_000
@@ -54,12 +63,6 @@ OFFER_CHARS_MAX = 4_000_000
 """Of the descriptions and schemas of all tools of a server. Further tools are left out."""
 REPORTS_MAX = 1_000
 """Reports of progress that one call may make."""
-NAME_CHARS_MAX = 64
-PREFIX_CHARS_MAX = 24
-
-_PREFIX_PATTERN = re.compile(r"[a-zA-Z0-9-]+(?:_[a-zA-Z0-9-]+)*")
-_TOOL_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
-_INVALID_CHARS = re.compile(r"[^a-zA-Z0-9-]+")
 
 _log = get_logger(__name__)
 
@@ -82,6 +85,8 @@ class McpServer:
         self._private = private
         self.skipped: Mapping[str, str] = {}
         """The tools that could not be used, and why."""
+        self.prompts: tuple[McpPrompt, ...] = ()
+        """The prompts for people that it had when `tools` was called last."""
         self._requests = ServerRequests(settings)
         self._keeper = build_keeper(settings, tokens, sign_in)
         self._link = McpLink(settings, self._requests, self._keeper)
@@ -129,7 +134,8 @@ class McpServer:
             )
         self._requests.has_changed_lists = False
         async with asyncio.timeout(self._link.timeout_s):
-            server_tools, extra_tools = await self._link.send_request(_list_offers)
+            server_tools, extra_tools, prompts = await self._link.send_request(_list_offers)
+        self.prompts = tuple(McpPrompt.of_server(self.name, prompt) for prompt in prompts)
         own_names = {listed.name for listed in server_tools}
         tools: dict[str, Tool[..., Any]] = {}
         skipped: dict[str, str] = {}
@@ -153,6 +159,18 @@ class McpServer:
         all_names = own_names | {extra.name for extra in extra_tools}
         check_patterns(patterns, all_names, f"MCP server {self.name!r}")
         return list(tools.values())
+
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None
+    ) -> tuple[ContentPart, ...]:
+        """Return a prompt of the server, to be given to an agent. It is text of the server's own.
+
+        Raises ToolUnavailable if it cannot be reached, and TimeoutError if it takes too long.
+        """
+        async with asyncio.timeout(self.settings.timeout_s):
+            return await self._link.send_request(
+                lambda client: fetch_prompt(client, name, arguments)
+            )
 
     def _build_tool(self, name: str, listed: "ServerTool | ExtraTool") -> Tool[..., Any]:
         """Build one tool; raises ConfigError if its schema cannot be used."""
@@ -287,8 +305,11 @@ def _describe_failure(server: McpServer, error: BaseException) -> str:
     return reason
 
 
-async def _list_offers(client: "Client") -> "tuple[list[ServerTool], list[ExtraTool]]":
-    return await list_all_tools(client), await list_extra_tools(client)
+async def _list_offers(
+    client: "Client",
+) -> "tuple[list[ServerTool], list[ExtraTool], list[Prompt]]":
+    prompts = await list_usable_prompts(client)
+    return await list_all_tools(client), await list_extra_tools(client, prompts), prompts
 
 
 def _check_room(listed: "ServerTool | ExtraTool", room: int) -> int:
@@ -371,24 +392,3 @@ def _find_mismatch(output: JsonSchema, answer: "CallToolResult") -> str | None:
         return None
     faults = find_faults(output, structured)
     return "; ".join(f"{fault.path}: {fault.message}" for fault in faults)
-
-
-def tool_name(server: str, tool: str, *, taken: bool = False) -> str:
-    """Return the name under which a server's tool is offered to the model.
-
-    `taken` means that another tool has the plain name, so this one gets a hash.
-    """
-    prefix = server
-    if len(server) > PREFIX_CHARS_MAX or not _PREFIX_PATTERN.fullmatch(server):
-        prefix = _shorten_with_hash(server, PREFIX_CHARS_MAX)
-    name = f"{prefix}__{tool}"
-    if not taken and len(name) <= NAME_CHARS_MAX and _TOOL_PATTERN.fullmatch(tool):
-        return name
-    return f"{prefix}__{_shorten_with_hash(tool, NAME_CHARS_MAX - len(prefix) - len('__'))}"
-
-
-def _shorten_with_hash(name: str, chars_max: int) -> str:
-    """Return as much of a name as fits, and a hash that tells it from all others."""
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
-    head = _INVALID_CHARS.sub("_", name).strip("_")[: chars_max - len(digest) - 1].rstrip("_")
-    return f"{head}_{digest}" if head else digest
