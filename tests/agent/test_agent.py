@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 import msgspec
 import pydantic
 import pytest
+from msgspec.structs import replace
 from typing_extensions import override
 
 from windlass import (
@@ -35,7 +36,7 @@ from windlass import (
     TextPart,
     tool,
 )
-from windlass.core.events import CallJudged, CallStarted, StepProposed
+from windlass.core.events import CallJudged, CallStarted, Fact, RunResumed, StepProposed
 from windlass.core.messages import AssistantMessage, ToolResults
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
@@ -337,6 +338,28 @@ async def crashed(clock: VirtualClock, store: MemoryJournal, at: int = 5) -> str
     with pytest.raises((PowerCut, RunFailed)):
         await agent.run("Go.", session="s")
     return "s"
+
+
+@pytest.mark.contract("F3")
+async def test_two_drivers_never_write_the_same_opening(clock: VirtualClock) -> None:
+    """F3: a journal that cannot tell whose record it is would let both go on with one token."""
+    store = MemoryJournal()
+    session = await crashed(clock, store)
+    left = await store.read(session)
+    openings: list[Fact] = []
+    for _ in range(2):
+        copy = MemoryJournal()
+        await copy.append(session, left)
+        # A clock that is behind the records: all facts get the time of the last one.
+        behind = VirtualClock(epoch=0.0, seed=len(openings))
+        agent = Agent(ScriptedModel(["Two."]), tools=[add], journal=copy, clock=behind)
+        await agent.resume(session)
+        openings.append((await copy.read(session))[len(left)])
+    first, second = openings
+    assert isinstance(first, RunResumed)
+    assert isinstance(second, RunResumed)
+    assert first.driver != second.driver
+    assert replace(first, driver="") == replace(second, driver="")
 
 
 async def test_a_crashed_run_is_finished_by_another_agent(clock: VirtualClock) -> None:

@@ -132,6 +132,9 @@ class RunStarted(PlacedEvent, frozen=True, tag="RunStarted"):
     on_partial: Literal["", "fail", "restart"] = ""
     """What happens when a reply breaks off after some of it was seen. Fixed here, so that it never
     depends on who watches; empty: as the setup says."""
+    driver: str = ""
+    """A random name of the driver. Without it, two drivers that open a run at the same place, while
+    a clock stands still, would write the same record, and each would take it for its own."""
 
 
 class RunResumed(PlacedEvent, frozen=True, tag="RunResumed"):
@@ -145,6 +148,8 @@ class RunResumed(PlacedEvent, frozen=True, tag="RunResumed"):
     """Processes that the dead driver left running, and that were ended."""
     rules: int = 0
     """The version of the rules that decide from here on. 0: written before it was recorded."""
+    driver: str = ""
+    """A random name of the driver, as in `RunStarted`."""
 
 
 class AttemptStarted(PlacedEvent, frozen=True, tag="AttemptStarted"):

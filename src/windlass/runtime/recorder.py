@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from windlass.core.decide.reserving import estimate_tokens
 from windlass.core.errors import JournalFailed, WindlassError
-from windlass.core.events import CallLate, ContextCompacted, Fact, RunEnded
+from windlass.core.events import CallLate, ContextCompacted, Fact, RunEnded, RunResumed, RunStarted
 from windlass.core.fold.run import apply_fact
 from windlass.core.secrets.fact_masks import count_prompt_chars
 from windlass.core.secrets.mask import Mask
@@ -29,6 +29,8 @@ LONG_PROMPT_CHARS = 200_000
 """A prompt with more characters is masked in a thread; searching it takes some milliseconds."""
 CANCELLED_WAIT_S = 0.04
 """How long a caller that was cancelled still waits for the journal."""
+DRIVER_BITS = 48
+"""Of the random name of a driver."""
 
 
 class _Append(msgspec.Struct, frozen=True, eq=False):
@@ -270,11 +272,16 @@ class Recorder:
             masked = fact
             if not any(fact is other for other in masked_before):
                 masked = self._mask_fact(fact, state)
+            if isinstance(masked, RunStarted | RunResumed):
+                masked = replace(masked, driver=self._make_driver_name())
             # Time never runs backwards in a journal, whatever the wall clock does.
             stamped = replace(masked, seq=state.seq + 1, at=max(now, state.at))
             state = apply_fact(state, stamped)
             batch.append(stamped)
         return state, batch
+
+    def _make_driver_name(self) -> str:
+        return f"{int(self._clock.random_fraction() * 2**DRIVER_BITS):x}"
 
     def add_late_result(self, fact: CallLate) -> None:
         """Take the late result of an abandoned call: it is written with the next facts."""

@@ -458,6 +458,7 @@ MADE_BY_THE_RUNTIME = {
     *("AttemptFailed.charge", "StepProposed.charge", "ContextCompacted.charge"),
     *("CallFinished.charges", "RunEnded.charge", "RunEnded.charges"),
     "SessionImported.calls",
+    *("RunStarted.driver", "RunResumed.driver"),
     "RunStarted.key",
     "RunStarted.trace",
     "CallAnswered.signature",
