@@ -45,6 +45,7 @@ def report_lines(report: CampaignReport) -> Iterator[str]:
     yield f"{'requests':<52}{report.requests:>10}"
     yield f"{'requests made again, because a worker was lost':<52}{report.repeated_requests:>10}"
     yield f"{'requests refused by a rate limit':<52}{report.refused_requests:>10}"
+    yield f"{'runs that were parked, and resumed by a person':<52}{report.parked:>10}"
     yield f"{'late effects refused by their fencing token':<52}{report.refused_effects:>10}"
     taken = report.take_overs_s
     if taken:

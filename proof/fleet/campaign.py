@@ -57,6 +57,8 @@ class CampaignReport:
     refused_requests: int = 0
     refused_effects: int = 0
     repeated_requests: int = 0
+    parked: int = 0
+    """Runs in which so many drivers died in a row that a person had to resume them."""
     take_overs_s: list[float] = field(default_factory=list[float])
 
     def count(self, kind: str) -> int:
@@ -91,6 +93,7 @@ async def run_campaign(plan: CampaignPlan, folder: Path) -> CampaignReport:
             await _disturb(plan, clients, faults, slots)
             await _settle(journal, clients)
             report = CampaignReport(plan, len(clients.histories), faults.made)
+            report.parked = len(clients.parked)
             await _reckon(report, journal, clients, provider, slots)
             await _compare_twins(report, clients, folder)
     return report
@@ -121,7 +124,10 @@ async def _disturb(
 
 
 async def _settle(journal: PostgresJournal, clients: FleetClients) -> None:
-    """Wait until every run has ended and every message was taken; but not for ever."""
+    """Wait until every run has ended and every message was taken; but not for ever.
+
+    A run in which many drivers died in a row waits for a person, who has it go on.
+    """
     waiting = set(clients.histories)
     ends_at = time.monotonic() + SETTLE_S
     while waiting and time.monotonic() < ends_at:
@@ -129,6 +135,8 @@ async def _settle(journal: PostgresJournal, clients: FleetClients) -> None:
             facts = await journal.read(session)
             if any(isinstance(fact, RunEnded) for fact in facts):
                 waiting.discard(session)
+            elif fold(session, facts).is_paused:
+                await clients.resume_parked(session)
         if not waiting and not await journal.list_mailed():
             return
         await asyncio.sleep(0.3)

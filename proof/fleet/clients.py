@@ -10,7 +10,7 @@ from proof.fleet.app import AGENT
 from proof.fleet.history import PostedMessage, SessionHistory
 from proof.fleet.provider import write_prompt
 from windlass.core.errors import NothingToDo, WindlassError
-from windlass.core.mail import Mail, PromptMail, SteerMail
+from windlass.core.mail import ContinueMail, Mail, PromptMail, SteerMail
 from windlass.core.messages import TextPart
 from windlass.journals.postgres.journal import PostgresJournal
 
@@ -30,6 +30,8 @@ class FleetClients:
         self._tasks: set[asyncio.Task[None]] = set()
         self.histories: dict[str, SessionHistory] = {}
         self.spoken_to: set[str] = set()
+        self.parked: set[str] = set()
+        """Sessions that waited for a person because many drivers in a row died in them."""
 
     async def run(self, seconds: float, runs_per_s: float) -> None:
         """Begin runs for some time, and return when everything was acknowledged."""
@@ -58,6 +60,12 @@ class FleetClients:
             steer = SteerMail(run=1, prompt=(TextPart(words),))
             with suppress(NothingToDo):  # It has not begun yet, so there is nobody to speak to.
                 await self._post(session, words, lambda: steer)
+
+    async def resume_parked(self, session: str) -> None:
+        """Have a run go on that waits for a person."""
+        if session not in self.parked:
+            self.parked.add(session)
+            await self._journal.post_mail(session, ContinueMail(run=1), key=f"resume {session}")
 
     async def _post(self, session: str, text: str, make: Callable[[], Mail]) -> None:
         """Post a message until it is acknowledged. The key makes it count once."""

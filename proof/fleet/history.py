@@ -16,6 +16,7 @@ from typing import Literal
 from proof.fleet.effects import EffectLine
 from proof.fleet.provider import StepAsked
 from windlass.core.audit.replay import replay
+from windlass.core.control_facts import RunPaused
 from windlass.core.events import (
     CallFinished,
     CallStarted,
@@ -28,6 +29,8 @@ from windlass.core.events import (
     StepProposed,
 )
 
+LAST_FACTS = 8
+"""How many facts of a run that does not end are shown."""
 MailLane = Literal["control", "prompts"]
 
 
@@ -84,10 +87,17 @@ def _check_end(history: SessionHistory) -> Iterator[str]:
     ends = [fact for fact in history.facts if isinstance(fact, RunEnded)]
     starts = [fact for fact in history.facts if isinstance(fact, RunStarted)]
     if len(ends) != len(starts) or not ends:
-        yield f"{len(starts)} runs began and {len(ends)} ended"
+        yield f"{len(starts)} runs began and {len(ends)} ended; {_describe_last(history.facts)}"
     for end in ends:
         if end.outcome != "completed":
             yield f"it ended as {end.outcome}: {end.reason}"
+
+
+def _describe_last(facts: Sequence[Fact]) -> str:
+    """Return what a run stands at that does not end, and why it was paused if it was."""
+    names = [type(fact).__name__ for fact in facts[-LAST_FACTS:]]
+    reasons = [fact.reason for fact in facts if isinstance(fact, RunPaused)]
+    return f"its last facts are {', '.join(names)}; pauses: {reasons}"
 
 
 def _check_mail(history: SessionHistory) -> Iterator[str]:
