@@ -8,6 +8,8 @@ from windlass.core.text_clip import printable_line
 
 VALUE_CHARS_MAX = 200
 """Characters of a value that are shown."""
+_PLACE_FIELDS = ("seq", "nth", "at", "driver")
+"""Where, when and by whom a fact was written, which is not what it says."""
 
 
 class ReplayDifference(msgspec.Struct, frozen=True):
@@ -54,5 +56,5 @@ def clip_value(value: object) -> str:
 
 
 def _fact_fields(fact: Fact) -> dict[str, object]:
-    names = (name for name in fact.__struct_fields__ if name not in ("seq", "nth", "at"))
+    names = (name for name in fact.__struct_fields__ if name not in _PLACE_FIELDS)
     return {name: getattr(fact, name) for name in names}
