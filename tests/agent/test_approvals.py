@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,26 @@ async def test_an_approver_that_breaks_has_said_no(clock: VirtualClock) -> None:
         agent = Agent(model, tools=[send], approver=approver, clock=clock)
         assert (await agent.run("Write.")).completed
     assert sent == []
+
+
+@pytest.mark.contract("G5")
+@pytest.mark.realtime
+async def test_an_approver_that_is_not_async_is_asked_one_question_after_the_other() -> None:
+    """Two threads at one terminal would mix their lines. An async one may be asked all at once."""
+    asked = list[str]()
+
+    def ask_person(question: Question) -> bool:
+        asked.append(f"begin {question.call.id}")
+        time.sleep(0.05)
+        asked.append(f"end {question.call.id}")
+        return True
+
+    calls = [call("send", {"to": name}) for name in ("ada", "bob", "eve")]
+    agent = Agent(ScriptedModel([calls, "Sent."]), tools=[send], approver=ask_person)
+    assert (await agent.run("Go.")).outcome == "completed"
+    pairs = list(zip(asked[::2], asked[1::2], strict=True))
+    assert len(pairs) == 3
+    assert all(end == begin.replace("begin", "end") for begin, end in pairs)
 
 
 async def test_an_approver_may_leave_it_open(clock: VirtualClock) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
@@ -34,6 +35,7 @@ from windlass.core.verdicts import (
 )
 from windlass.logs import get_logger
 from windlass.ports import Approver, Clock, World
+from windlass.ports.gates import ApproverReply
 from windlass.runtime.mailbox import TakeMail
 from windlass.runtime.recorder import Recorder
 
@@ -255,12 +257,8 @@ async def ask_approver(approver: Approver, question: Question, now: float) -> Ap
 
 
 async def call_approver(approver: Approver, question: Question) -> PersonAnswer | None:
-    """Ask an approver, which may be async or not; True means Allow, and False means Deny."""
-    if _is_async(approver):
-        reply = approver(question)
-    else:
-        # It may wait for a person, as `input` does, and must not stop the event loop meanwhile.
-        reply = await asyncio.to_thread(approver, question)
+    """Ask an approver; True means Allow, and False means Deny."""
+    reply = approver(question)
     if inspect.isawaitable(reply):
         reply = await reply
     if isinstance(reply, bool):
@@ -268,6 +266,31 @@ async def call_approver(approver: Approver, question: Question) -> PersonAnswer 
     return reply
 
 
-def _is_async(approver: Approver) -> bool:
+def as_async_approver(approver: Approver | None) -> Approver | None:
+    """Return an approver that never stops the event loop; None if there is none."""
+    if approver is None or isinstance(approver, _ThreadApprover):
+        return approver
     call = getattr(approver, "__call__", None)  # noqa: B004 - an object with `__call__`
-    return inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(call)
+    if inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(call):
+        return approver
+    return _ThreadApprover(approver)
+
+
+class _ThreadApprover:
+    """An approver that is not async. It may wait for a person, as `input` does, so in a thread.
+
+    It is asked one question after the other: two threads that print and read at a terminal would
+    mix their lines, and a person could not tell which question they answer.
+    """
+
+    def __init__(self, approver: Approver) -> None:
+        self._approver = approver
+        # An agent may be used in several event loops, and a lock belongs to one.
+        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+            WeakKeyDictionary()
+        )
+
+    async def __call__(self, question: Question) -> ApproverReply:
+        async with self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            reply = await asyncio.to_thread(self._approver, question)
+        return await reply if inspect.isawaitable(reply) else reply

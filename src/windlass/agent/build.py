@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from windlass.agent import lazy_imports
+from windlass.agent.approvals import as_async_approver
 from windlass.agent.observers import RunObserver
 from windlass.agent.openings import RunOpenings
 from windlass.agent.options import AgentOptions, InstructionFunction, build_mask
@@ -212,7 +213,7 @@ def _build_world(
         offered = [spec for spec in toolbox.specs if not spec.needs_artifact]
         if offered_max and len(offered) > offered_max:
             toolbox = toolbox.with_search()
-    approver = options.get("approver")
+    approver = as_async_approver(options.get("approver"))
     journal = _open_journal(options.get("journal"))
     return World(
         models={model.info.name: model for model in models},

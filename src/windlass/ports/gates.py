@@ -58,5 +58,6 @@ ApproverReply = PersonAnswer | bool | None
 Approver = Callable[[Question], Awaitable[ApproverReply] | ApproverReply]
 """Asks a person, who may take their time. None means no answer yet: the run waits durably.
 
-True allows the call and False denies it. A function that is not async runs in a thread.
+True allows the call and False denies it. A function that is not async runs in a thread,
+one question at a time.
 """
