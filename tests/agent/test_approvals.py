@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -110,6 +111,33 @@ async def test_an_approver_that_is_not_async_is_asked_one_question_after_the_oth
     pairs = list(zip(asked[::2], asked[1::2], strict=True))
     assert len(pairs) == 3
     assert all(end == begin.replace("begin", "end") for begin, end in pairs)
+
+
+@pytest.mark.contract("A3")
+@pytest.mark.realtime
+def test_an_approver_that_waits_for_ever_does_not_keep_the_program_from_ending() -> None:
+    """As `input` does while nobody types: a service must still end when it is told to."""
+    is_asked = threading.Event()
+    is_over = threading.Event()
+
+    def wait_for_ever(_: Question) -> bool:
+        is_asked.set()
+        return is_over.wait()
+
+    async def main() -> None:
+        agent = Agent(
+            ScriptedModel([call("send", {"to": "ada"})]), tools=[send], approver=wait_for_ever
+        )
+        running = asyncio.create_task(agent.run("Go."))
+        await asyncio.to_thread(is_asked.wait)
+        running.cancel()
+
+    program = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    program.start()
+    program.join(10)
+    has_ended = not program.is_alive()
+    is_over.set()
+    assert has_ended
 
 
 async def test_an_approver_may_leave_it_open(clock: VirtualClock) -> None:

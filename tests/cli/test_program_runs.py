@@ -136,6 +136,9 @@ def test_serve_prints_the_token_command_with_its_journal(
         args = ("serve", "token_app:agents", "--journal", place)
         assert "Token, shown only now: wl_" in cli(*args).stdout
         assert told in cli(*args).stdout
+    hidden = cli("serve", "token_app:agents", "--journal", "memory:", "--no-login").stdout
+    assert "token create" not in hidden
+    assert "Start without --no-login, or with --journal FILE" in hidden
 
 
 async def be_ready_at_once(

@@ -8,7 +8,8 @@ import pytest
 from typing_extensions import override
 
 from service import DirectClient, run_service
-from windlass import Agent, Fact, JournalFailed, tool
+from windlass import Agent, Fact, JournalFailed, RunStarted, tool
+from windlass.core.admission import read_priority
 from windlass.gates import ask
 from windlass.journals import MemoryJournal
 from windlass.server.access import Caller
@@ -239,3 +240,22 @@ async def test_a_session_with_a_slash_in_its_name_can_be_read() -> None:
             admin = await running.make_client("", ["admin"])
             read = await admin.get("/runs/folder%2Ffile")
             assert read.data["session"] == "folder/file"
+
+
+@pytest.mark.contract("F1", "A4")
+async def test_a_priority_is_recorded_and_only_an_admin_passes_others() -> None:
+    journal = MemoryJournal()
+    agent = Agent(ScriptedModel(["Done.", "Done."]), name="helper", journal=journal)
+    async with run_service(agent) as running:
+        ann = await running.make_client("ann")
+        refused = await ann.post("/runs", {"prompt": "Me first.", "priority": 1})
+        assert (refused.status, refused.data["error"]["code"]) == (403, "role_missing")
+        assert (await ann.post("/runs", {"prompt": "Go.", "priority": 101})).status == 422
+        later = await ann.post("/runs", {"prompt": "Whenever you like.", "priority": -5})
+        root = await running.make_client("root", ["admin"])
+        first = await root.post("/runs", {"prompt": "Now.", "priority": 7})
+        await asyncio.sleep(1)
+    for started, priority in ((later, -5), (first, 7)):
+        (start, *_) = await journal.read(started.data["session"])
+        assert isinstance(start, RunStarted)
+        assert read_priority(start.context) == priority

@@ -8,6 +8,7 @@ fails has said no.
 import asyncio
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import copy_context
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -38,6 +39,7 @@ from windlass.ports import Approver, Clock, World
 from windlass.ports.gates import ApproverReply
 from windlass.runtime.mailbox import TakeMail
 from windlass.runtime.recorder import Recorder
+from windlass.tools.attempts import ThreadPerJob
 
 _log = get_logger(__name__)
 EXPIRED_DENIAL = Deny("the question had expired", "expiry")
@@ -292,5 +294,7 @@ class _ThreadApprover:
 
     async def __call__(self, question: Question) -> ApproverReply:
         async with self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-            reply = await asyncio.to_thread(self._approver, question)
+            # A daemon: a person who does not answer must not keep the program from ending.
+            ask = partial(copy_context().run, self._approver, question)
+            reply = await asyncio.get_running_loop().run_in_executor(ThreadPerJob(), ask)
         return await reply if inspect.isawaitable(reply) else reply

@@ -14,6 +14,7 @@ import windlass.cli.engine as engine_module
 from windlass.cli.command_context import load_context
 from windlass.cli.options import agent_options, collect_flags, limit_options
 from windlass.core.errors import ConfigError
+from windlass.journals.memory import MemoryJournal
 from windlass.journals.names import show_journal_name
 from windlass.ports import Journal
 from windlass.project.journals import journal_name, open_journal
@@ -228,7 +229,7 @@ async def _serve_service(service: Service, options: ServeOptions, entry: EntryOp
         if secret:
             click.echo(f"Token, shown only now: {secret}")
         else:
-            click.echo(f"For programs: {_token_command(service.journal)}")
+            click.echo(f"For programs: {_say_how_to_get_a_token(service.journal)}")
         if entry.opens_page:
             webbrowser.open(address + page)
 
@@ -236,8 +237,13 @@ async def _serve_service(service: Service, options: ServeOptions, entry: EntryOp
     await serve_until_stopped(service, options, on_ready=on_ready)
 
 
-def _token_command(journal: Journal) -> str:
-    """The command that makes a token for a service on this journal."""
+def _say_how_to_get_a_token(journal: Journal) -> str:
+    """Return the command that makes a token for a service on this journal, or what to do."""
+    if isinstance(journal, MemoryJournal):
+        return (
+            "no token can be made from outside for a journal in memory. "
+            "Start without --no-login, or with --journal FILE"
+        )
     command = "windlass token create NAME"
     # A journal of a program's own may have no name.
     name = str(getattr(journal, "name", ""))

@@ -161,12 +161,12 @@ class LateEngine:
         self._engine: TemporalEngine | None = None
         self._connecting = asyncio.Lock()
 
-    async def wake(self, session: str, agent: str, caller: str = "") -> None:
+    async def wake(self, session: str, agent: str, caller: str = "", *, priority: int = 0) -> None:
         """Have a session driven. Raises EngineUnreachable; then the workers' own look finds it."""
         async with self._connecting:
             if self._engine is None:
                 self._engine = await connect_engine(self._address)
-        await self._engine.wake(session, agent, caller)
+        await self._engine.wake(session, agent, caller, priority=priority)
 
 
 async def connect_engine(address: EngineAddress | str) -> TemporalEngine:

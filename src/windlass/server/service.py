@@ -195,23 +195,15 @@ class Service(RunControls):
         if not is_steering:
             budgets = await self.quotas.admit(owner, agent.parts.world.agent, session)
         options: RunOptions = {
+            **request.to_options(),
             "caller": owner,
             "context": {**self._context_of(agent), **caller.context, SERVICE_KEY: True},
-            "key": request.key,
-            "on_busy": request.on_busy,
-            "labels": request.labels,
-            "pinned": request.pinned,
-            "trace": request.trace,
             "drive": self._drives,
             "budgets": budgets,
         }
-        if request.earlier:
-            options["messages"] = request.earlier
-        if request.limits is not None:
-            options["limits"] = request.limits
         handle = await agent.start(prompt, session=session, **options)
         self.metrics.note_start(agent.parts.world.agent)
-        self._tell_engine(handle.session, agent.parts.world.agent, owner)
+        self._tell_engine(handle.session, agent.parts.world.agent, owner, request.priority)
         self.feed.nudge()
         return handle
 
@@ -357,12 +349,11 @@ class Service(RunControls):
             self.background.start(f"drive {session}", work, quiet=True)
         self._tell_engine(session, agent)
 
-    def _tell_engine(self, session: str, agent: str, caller: str = "") -> None:
+    def _tell_engine(self, session: str, agent: str, caller: str = "", priority: int = 0) -> None:
         """Have the engine find a driver, if there is one. What it must do is on record already."""
         if self._engine is not None:
-            self.background.start(
-                f"wake {session}", partial(self._engine.wake, session, agent, caller)
-            )
+            wake = partial(self._engine.wake, session, agent, caller, priority=priority)
+            self.background.start(f"wake {session}", wake)
 
     def _release_runs(self) -> None:
         """Let go of the runs that others can go on with; calls that run get some time."""

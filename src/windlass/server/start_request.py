@@ -4,7 +4,7 @@ from typing import Protocol
 
 import msgspec
 
-from windlass.agent.options import EarlierMessage, OnBusy
+from windlass.agent.options import EarlierMessage, OnBusy, RunOptions
 from windlass.core.events import RunStarted
 from windlass.core.limits import Limits
 from windlass.core.messages import ContentPart, Label
@@ -16,7 +16,7 @@ SERVICE_KEY = "windlass_service"
 class RunEngine(Protocol):
     """Something that finds a driver for a session: an engine with workers of its own."""
 
-    async def wake(self, session: str, agent: str, caller: str = "") -> None:
+    async def wake(self, session: str, agent: str, caller: str = "", *, priority: int = 0) -> None:
         """Have a session driven. What is to be done there is on record already."""
         ...
 
@@ -44,5 +44,23 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits | None = None
     """Stricter limits than the agent's; those that are not stricter change nothing."""
     pinned: bool = False
+    priority: int = 0
+    """A higher one begins first, and its requests go first."""
     trace: str = ""
     """The trace that the run belongs to, as in a `traceparent` header."""
+
+    def to_options(self) -> RunOptions:
+        """Return what the caller asked for as options of the run."""
+        options: RunOptions = {
+            "key": self.key,
+            "on_busy": self.on_busy,
+            "labels": self.labels,
+            "pinned": self.pinned,
+            "priority": self.priority,
+            "trace": self.trace,
+        }
+        if self.earlier:
+            options["messages"] = self.earlier
+        if self.limits is not None:
+            options["limits"] = self.limits
+        return options

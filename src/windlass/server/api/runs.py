@@ -58,6 +58,8 @@ class StartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """A conversation from elsewhere that a new session goes on with, as chat messages."""
     limits: RunCaps | None = None
     pinned: bool = False
+    priority: Annotated[int, Meta(ge=-100, le=100)] = 0
+    """A higher one begins first. Above 0, which passes others, it takes the role `admin`."""
 
 
 class StartedReply(msgspec.Struct, frozen=True):
@@ -169,6 +171,8 @@ class WatchQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 async def start_run(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(StartBody)
+    if body.priority > 0:
+        request.caller.require("admin")
     handle = await service.start_run(
         request.caller,
         StartRequest(
@@ -181,6 +185,7 @@ async def start_run(service: Service, request: HttpRequest) -> Reply:
             earlier=body.messages,
             limits=body.limits.to_limits() if body.limits is not None else None,
             pinned=body.pinned,
+            priority=body.priority,
             trace=request.trace,
         ),
     )
