@@ -216,6 +216,24 @@ def test_all_that_would_run_is_shown_before_and_when_it_is_approved(
     assert (yes.exit_code, yes.stdout) == (0, "Done.\n")
 
 
+@pytest.mark.contract("G5")
+def test_what_a_write_changes_is_shown_when_it_is_approved(
+    cli: Cli, server: FaultServer, project: Path
+) -> None:
+    """As in the chat: the lines that differ from the file as it is now, and before the answer."""
+    (project / "notes.txt").write_text("one\ntwo\n")
+    write = call_chunks("write", '{"path":"notes.txt","content":"one\\nthree\\n"}')
+    server.add_answers(chat_answer(write), text_answer("Written."))
+    asks = cli(*RUN, "Note it.")
+    yes = cli("approve", session_in(asks.stderr))
+    assert yes.exit_code == 0, yes.stderr
+    shown = yes.stderr.split("Written.")[0]
+    assert "as things are now" in shown
+    assert "-two" in shown
+    assert "+three" in shown
+    assert (project / "notes.txt").read_text() == "one\nthree\n"
+
+
 @pytest.mark.contract("G6")
 def test_a_long_call_is_approved_only_by_its_digest(cli: Cli, server: FaultServer) -> None:
     """W4: nobody approves by habit what does not fit on a screen."""

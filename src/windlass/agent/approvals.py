@@ -295,6 +295,8 @@ class _ThreadApprover:
     async def __call__(self, question: Question) -> ApproverReply:
         async with self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             # A daemon: a person who does not answer must not keep the program from ending.
-            ask = partial(copy_context().run, self._approver, question)
-            reply = await asyncio.get_running_loop().run_in_executor(ThreadPerJob(), ask)
+            context = copy_context()
+            reply = await asyncio.get_running_loop().run_in_executor(
+                ThreadPerJob(), lambda: context.run(self._approver, question)
+            )
         return await reply if inspect.isawaitable(reply) else reply

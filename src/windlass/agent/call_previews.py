@@ -36,10 +36,11 @@ async def preview_call(
     preview = await tools.preview(tool, arguments, chain[1:] if is_whole else chain)
     if preview is None:
         return None
-    return _mask_preview(preview, parts.mask.mask_text)
+    return mask_preview(preview, parts.mask.mask_text)
 
 
-def _mask_preview(preview: CallPreview, mask_text: Callable[[str], str]) -> CallPreview:
+def mask_preview(preview: CallPreview, mask_text: Callable[[str], str]) -> CallPreview:
+    """Return a preview without secrets."""
     note = mask_text(preview.note)
     diff = mask_text(preview.diff)
     lines = diff.split("\n")

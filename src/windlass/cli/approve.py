@@ -2,18 +2,25 @@
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from windlass.agent.answering import answer
-from windlass.cli.command_context import load_context
+from windlass.cli.command_context import CommandContext, load_context
 from windlass.cli.exit_codes import DONE
 from windlass.cli.options import CommandT, collect_flags, show_options
-from windlass.cli.output import is_long_call, show_answer_commands, show_whole_call
+from windlass.cli.output import (
+    is_long_call,
+    show_answer_commands,
+    show_preview,
+    show_whole_call,
+)
 from windlass.cli.resume import resume_run
 from windlass.cli.screen import QUIET, Screen
 from windlass.cli.trust import trust_option
+from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError, NothingToDo, WindlassError
 from windlass.core.fold.run import fold
 from windlass.core.result import Question, open_questions
@@ -22,7 +29,7 @@ from windlass.core.verdicts import Allow, AllowAlways, Deny, PersonAnswer
 from windlass.environ import find_login_name
 from windlass.ports import Journal
 from windlass.project.journals import ManagedJournal
-from windlass.project.launches import explain_program_run
+from windlass.project.launches import explain_program_run, load_recorded_agent
 from windlass.project.session_names import find_session
 
 WAITING_SHOWN = 5
@@ -130,7 +137,8 @@ async def _answer_question(
         name = await _choose_waiting(journal, session)
         question = await _find_question(journal, name, call)
         if not quiet:
-            _show_answer(screen, question, reply)
+            preview = await _find_preview(context, journal, name, question, flags)
+            _show_answer(screen, question, reply, preview)
         if not isinstance(reply, Deny):
             _check_was_read(question, digest)
         remaining = await answer(
@@ -154,10 +162,32 @@ async def _answer_question(
             raise
 
 
-def _show_answer(screen: Screen, question: Question, reply: PersonAnswer) -> None:
+async def _find_preview(
+    context: CommandContext,
+    journal: Journal,
+    session: str,
+    question: Question,
+    flags: Mapping[str, object],
+) -> CallPreview | None:
+    """What the call would change; None if nobody can say here."""
+    if question.agents or explain_program_run(session, await journal.read(session)):
+        return None
+    try:
+        agent = await load_recorded_agent(journal, session, flags, open_folder=context.open_folder)
+        return await agent.preview_call(question.call.name, question.arguments)
+    except WindlassError:
+        # The answer does not need it. Whoever resumes the run is told what is wrong.
+        return None
+
+
+def _show_answer(
+    screen: Screen, question: Question, reply: PersonAnswer, preview: CallPreview | None
+) -> None:
     word = "no" if isinstance(reply, Deny) else "yes"
     screen.write_line(f"{word} to {question.call.name}", QUIET, mark=screen.glyphs.person)
     show_whole_call(screen, question)
+    if preview is not None:
+        show_preview(screen, preview)
 
 
 def _check_was_read(question: Question, digest: str | None) -> None:

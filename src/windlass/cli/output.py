@@ -10,9 +10,10 @@ import msgspec
 
 from windlass.cli.exit_codes import OUTCOME_CODES
 from windlass.cli.renderer import format_arguments
-from windlass.cli.screen import BAD, CALL_STYLE, QUIET, TROUBLE, Screen
+from windlass.cli.screen import BAD, CALL_STYLE, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.status import format_figures
 from windlass.cli.wrapping import write_wrapped
+from windlass.core.call_preview import CallPreview
 from windlass.core.events import Event
 from windlass.core.phrases import format_count
 from windlass.core.result import Question, RunResult
@@ -83,6 +84,14 @@ def show_whole_call(screen: Screen, question: Question) -> None:
         write_wrapped(screen, [(QUIET, label), (CALL_STYLE, first.expandtabs(4))], "  ")
         for line in others:
             write_wrapped(screen, [(CALL_STYLE, line.expandtabs(4))], "    ")
+
+
+def show_preview(screen: Screen, preview: CallPreview) -> None:
+    """Write what a call would change as things are now, with the lines that differ."""
+    write_wrapped(screen, [(QUIET, f"as things are now: {reveal_line(preview.note)}")], "  ")
+    for line in preview.diff.split("\n") if preview.diff else ():
+        style = {"+": GOOD, "-": BAD}.get(line[:1], QUIET)
+        write_wrapped(screen, [(style, reveal_line(line).expandtabs(4))], "    ")
 
 
 def is_long_call(question: Question) -> bool:

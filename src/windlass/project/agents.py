@@ -17,6 +17,9 @@ from typing import Any
 import msgspec
 
 from windlass.agent.agent import Agent
+from windlass.agent.call_previews import mask_preview
+from windlass.agent.options import build_mask
+from windlass.core.call_preview import CallPreview
 from windlass.core.context import Compaction
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits
@@ -172,6 +175,18 @@ class ProjectAgent:
         tokens = SecretTokens(project.secrets)
         async with McpServers(configured, private=True, tokens=tokens) as servers:
             yield servers
+
+    async def preview_call(self, tool: str, arguments: Mapping[str, Any]) -> CallPreview | None:
+        """Return what a call of a tool of ours would change if it ran now; None if nobody says.
+
+        No MCP server is started for it.
+        """
+        toolbox = build_toolbox(self.loaded, self.folder, self.project)
+        preview = await toolbox.preview(tool, arguments)
+        if preview is None:
+            return None
+        mask = build_mask(self.project.secrets.revealed)
+        return mask_preview(preview, mask.mask_text)
 
     @asynccontextmanager
     async def open_session(
