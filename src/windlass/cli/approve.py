@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -20,7 +21,6 @@ from windlass.cli.output import (
 from windlass.cli.resume import resume_run
 from windlass.cli.screen import QUIET, Screen
 from windlass.cli.trust import trust_option
-from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError, NothingToDo, WindlassError
 from windlass.core.fold.run import fold
 from windlass.core.result import Question, open_questions
@@ -132,13 +132,13 @@ async def _answer_question(
 ) -> int:
     flags = collect_flags(given)
     context = load_context(flags, quiet=quiet, trust=given["trust"])
-    screen = context.terminal.screen
     async with context.open_journal() as journal:
+        screen = context.terminal.screen
         name = await _choose_waiting(journal, session)
         question = await _find_question(journal, name, call)
         if not quiet:
-            preview = await _find_preview(context, journal, name, question, flags)
-            _show_answer(screen, question, reply, preview)
+            _show_answer(screen, question, reply)
+            await _show_changes(context, journal, name, question, flags)
         if not isinstance(reply, Deny):
             _check_was_read(question, digest)
         remaining = await answer(
@@ -154,40 +154,48 @@ async def _answer_question(
         if owner:
             screen.write_line(f"The answer is recorded; {owner}.")
             return DONE
-        try:
-            return await resume_run(context, journal, name, flags, consent=consent)
-        except WindlassError:
-            # Otherwise the error reads as if the answer did not count.
-            screen.write_line("The answer is recorded, but the run could not be resumed here.")
-            raise
+        return await _resume_answered(context, journal, name, flags, consent=consent)
 
 
-async def _find_preview(
+async def _resume_answered(
+    context: CommandContext,
+    journal: ManagedJournal,
+    session: str,
+    flags: Mapping[str, object],
+    *,
+    consent: bool,
+) -> int:
+    try:
+        return await resume_run(context, journal, session, flags, consent=consent)
+    except WindlassError:
+        # Otherwise the error reads as if the answer did not count.
+        line = "The answer is recorded, but the run could not be resumed here."
+        context.terminal.screen.write_line(line)
+        raise
+
+
+def _show_answer(screen: Screen, question: Question, reply: PersonAnswer) -> None:
+    word = "no" if isinstance(reply, Deny) else "yes"
+    screen.write_line(f"{word} to {question.call.name}", QUIET, mark=screen.glyphs.person)
+    show_whole_call(screen, question)
+
+
+async def _show_changes(
     context: CommandContext,
     journal: Journal,
     session: str,
     question: Question,
     flags: Mapping[str, object],
-) -> CallPreview | None:
-    """What the call would change; None if nobody can say here."""
-    if question.agents or explain_program_run(session, await journal.read(session)):
-        return None
-    try:
-        agent = await load_recorded_agent(journal, session, flags, open_folder=context.open_folder)
-        return await agent.preview_call(question.call.name, question.arguments)
-    except WindlassError:
-        # The answer does not need it. Whoever resumes the run is told what is wrong.
-        return None
-
-
-def _show_answer(
-    screen: Screen, question: Question, reply: PersonAnswer, preview: CallPreview | None
 ) -> None:
-    word = "no" if isinstance(reply, Deny) else "yes"
-    screen.write_line(f"{word} to {question.call.name}", QUIET, mark=screen.glyphs.person)
-    show_whole_call(screen, question)
-    if preview is not None:
-        show_preview(screen, preview)
+    """Write what the call would change, if that can be said here."""
+    if question.agents or explain_program_run(session, await journal.read(session)):
+        return
+    # The answer does not need it. Whoever resumes the run is told what is wrong.
+    with suppress(WindlassError):
+        agent = await load_recorded_agent(journal, session, flags, open_folder=context.open_folder)
+        preview = await agent.preview_call(question.call.name, question.arguments)
+        if preview is not None:
+            show_preview(context.terminal.screen, preview)
 
 
 def _check_was_read(question: Question, digest: str | None) -> None:
