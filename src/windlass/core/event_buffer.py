@@ -30,15 +30,19 @@ class EventBuffer:
 
     def append(self, event: Event) -> None:
         """Add an event by itself."""
-        self._join_merged()
+        if self._merged_texts:
+            self._join_merged()
         self._queue.append(event)
 
     def merge(self, event: Event) -> bool:
         """Merge an event into the last one. Returns whether that was possible."""
         last = self._queue[-1] if self._queue else None
+        if type(event) is TextDelta:  # Nearly every event that comes too fast.
+            if type(last) is not TextDelta:
+                return False
+            self._merged_texts.append(event.text)
+            return True
         match last, event:
-            case TextDelta(), TextDelta(text):
-                self._merged_texts.append(text)
             case ThinkingDelta(signature=None), ThinkingDelta(text, None):
                 self._merged_texts.append(text)
             case CallDelta(at), CallDelta(index, None, None, text, None) if at == index:
