@@ -10,6 +10,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from typing import cast
 from urllib.parse import urlsplit
 
 from typing_extensions import override
@@ -177,9 +178,11 @@ class HttpModel:
     async def stream_batches(self, prompt: Prompt) -> AsyncGenerator[tuple[ReplyPiece, ...]]:
         """Stream what `stream` does, with all pieces of one read from the socket together."""
         # What a model is shown of its own past depends on which model is asked.
-        prompt = replace(prompt, model=self._info.name)
+        if prompt.model != self._info.name:
+            prompt = replace(prompt, model=self._info.name)
         reader = self._dialect.new_reader(prompt)
-        finishing = reader if isinstance(reader, FinishingReader) else None
+        # Asked for each request, and `isinstance` is slow with a protocol.
+        finishing = cast("FinishingReader", reader) if hasattr(reader, "is_finishing") else None
         progress = ReplyProgress(finishing)
         fault: ModelError | None = None
         try:

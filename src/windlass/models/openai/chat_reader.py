@@ -38,18 +38,18 @@ _FAILURE_REASONS = frozenset(("error", "insufficient_system_resource", "abort"))
 """Finish reasons that mean the server gave up in the middle of its reply."""
 
 
-class _ChatFunction(msgspec.Struct):
+class _ChatFunction(msgspec.Struct, gc=False):
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
 
 
-class _ChatCall(msgspec.Struct):
+class _ChatCall(msgspec.Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: _ChatFunction | None = None
 
 
-class _ChatContentPart(msgspec.Struct):
+class _ChatContentPart(msgspec.Struct, gc=False):
     """A part of Mistral's content: text, or thinking that consists of texts."""
 
     type: str = ""
@@ -57,7 +57,7 @@ class _ChatContentPart(msgspec.Struct):
     thinking: "list[_ChatContentPart] | str | None" = None
 
 
-class _ChatDelta(msgspec.Struct):
+class _ChatDelta(msgspec.Struct, gc=False):
     content: str | list[_ChatContentPart] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -66,13 +66,13 @@ class _ChatDelta(msgspec.Struct):
     function_call: _ChatFunction | None = None
 
 
-class _ChatChoice(msgspec.Struct):
+class _ChatChoice(msgspec.Struct, gc=False):
     index: int | None = None
     delta: _ChatDelta | None = None
     finish_reason: str | None = None
 
 
-class _ChatUsage(msgspec.Struct):
+class _ChatUsage(msgspec.Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
@@ -82,11 +82,11 @@ class _ChatUsage(msgspec.Struct):
     """DeepSeek's name for the cached tokens."""
 
 
-class _GroqExtra(msgspec.Struct):
+class _GroqExtra(msgspec.Struct, gc=False):
     usage: _ChatUsage | None = None
 
 
-class _ChatChunk(msgspec.Struct):
+class _ChatChunk(msgspec.Struct, gc=False):
     choices: list[_ChatChoice] | None = None
     usage: _ChatUsage | None = None
     x_groq: _GroqExtra | None = None
