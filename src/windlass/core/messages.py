@@ -159,12 +159,12 @@ class AssistantMessage(
     @property
     def text(self) -> str:
         """The text of the reply, without thinking and calls."""
-        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+        return "".join([part.text for part in self.parts if isinstance(part, TextPart)])
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The calls of the reply, in the model's order."""
-        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+        return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
     @override
     def display_card(self) -> DisplayCard:

@@ -214,7 +214,10 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def find_tool(self, name: str) -> ToolSpec | None:
         """Return the spec of a tool, or None if there is no such tool."""
-        return next((spec for spec in self.tools if spec.name == name), None)
+        for spec in self.tools:
+            if spec.name == name:
+                return spec
+        return None
 
     def offered_tools(self, *, has_artifacts: bool) -> tuple[ToolSpec, ...]:
         """Return the tools that a model is shown now.

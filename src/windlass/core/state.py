@@ -300,7 +300,10 @@ def waits_for_person(proposed: int, asked: int, waiting: int = 0) -> bool:
 
 def find_call(state: State, call_id: str) -> CallState | None:
     """Return a call of the open step, or None."""
-    return next((call for call in state.step_calls if call.id == call_id), None)
+    for call in state.step_calls:
+        if call.id == call_id:
+            return call
+    return None
 
 
 def add_messages(state: State, *messages: Message) -> State:

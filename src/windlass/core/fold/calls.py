@@ -295,7 +295,7 @@ def _replace_call(state: State, call: CallState) -> State:
     step = state.step
     if step is None:  # pragma: no cover - every caller holds an open call
         raise AssertionError
-    calls = tuple(call if other.id == call.id else other for other in step.calls)
+    calls = tuple([call if other.id == call.id else other for other in step.calls])
     return replace(state, step=replace(step, calls=calls))
 
 

@@ -111,7 +111,7 @@ def apply_fact(state: State, fact: Fact) -> State:
 def _advance_time(state: State, fact: Fact) -> State:
     """Count time at work. Time between two drivers, in a pause or waiting for a person is none."""
     run = state.run
-    if run is None or fact.at <= state.at or not state.is_active:
+    if run is None or run.outcome is not None or fact.at <= state.at:
         return state
     if state.is_waiting or run.is_released or isinstance(fact, _BETWEEN_DRIVERS):
         return state
