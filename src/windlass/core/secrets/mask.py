@@ -22,6 +22,7 @@ from windlass.core.setup import Setup
 VALUE_CHARS_MIN = 6
 """A shorter value would be found in ordinary words."""
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+_WRITTEN_BY_ANYONE = (CallAnswered, SteeringGiven)
 
 _FORM_SIGNS = ("%", "\\u", "\\x", "\\0", "\\1", "\\", "&", "\0", "=")
 """Most texts contain none of these, so the many forms with one of them are rarely searched for."""
@@ -229,7 +230,7 @@ class Mask:
         the agent. All other facts were masked by the agent when they were written.
         """
         for fact in facts:
-            if isinstance(fact, CallAnswered | SteeringGiven):
+            if isinstance(fact, _WRITTEN_BY_ANYONE):
                 yield self.mask_fact(fact)
             else:
                 yield fact
