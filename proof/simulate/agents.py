@@ -6,6 +6,7 @@ from typing import Any
 from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal
 from proof.simulate.people import SimApprover, SimGate
 from proof.simulate.plan import HELPER
+from proof.simulate.sim_code import build_code_tool
 from proof.simulate.sim_model import BatchingSimModel, HelperModel, SimModel
 from proof.simulate.sim_tools import SimTools
 from windlass.agent.agent import Agent
@@ -32,11 +33,15 @@ def build_agent(
     plan = outside.plan
     more = plan.more
     model = BatchingSimModel if len(plan.replies) % 2 else SimModel
-    helper = Toolbox([_build_helper(outside, power, clock)]) if more.helped else None
+    others: list[Tool[..., Any]] = []
+    if more.helped:
+        others.append(_build_helper(outside, power, clock))
+    if more.coded:
+        others.append(build_code_tool(outside, power))
     return Agent(
         model(outside, power),
         instructions="You are simulated.",
-        tools=SimTools(outside, power, helper, searched=more.searched),
+        tools=SimTools(outside, power, Toolbox(others), searched=more.searched),
         gate=SimGate(outside, clock),
         approver=SimApprover(outside) if more.attended else None,
         limits=Limits(steps=plan.steps_max, usd=plan.usd_max, seconds=plan.seconds_max),

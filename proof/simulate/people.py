@@ -153,7 +153,9 @@ def _planned_reply(outside: OutsideWorld, question: Question, number: int) -> Pe
 
 
 def call_number(arguments: Mapping[str, Any]) -> int:
-    """Return the number of the planned call; a call of a helper has it in its task."""
+    """Return the number of the planned call; a helper has it in its task, code in itself."""
+    if "code" in arguments:
+        return int(str(arguments["code"]).removeprefix("Code "))
     if "task" in arguments:
         return int(str(arguments["task"]).removeprefix("Task "))
     return int(arguments["number"])

@@ -6,7 +6,15 @@ from decimal import Decimal
 from random import Random
 from typing import Literal, TypeVar
 
-from proof.simulate.plan_calls import EFFECTS, HELPER, CallPlan, ReplyPlan, ScriptTraits
+from proof.simulate.plan_calls import (
+    CODE,
+    EFFECTS,
+    HELPER,
+    CallPlan,
+    ReplyPlan,
+    ScriptTraits,
+    add_code,
+)
 from proof.simulate.plan_calls import draw_lookup as _lookup
 from proof.simulate.plan_calls import draw_reply as _reply
 from proof.simulate.plan_control import LEFT_ALONE, ControlPlan, draw_control
@@ -14,6 +22,7 @@ from windlass.core.faults import FaultKind
 from windlass.core.messages import Effect
 
 __all__ = [
+    "CODE",
     "EFFECTS",
     "HELPER",
     "CallPlan",
@@ -116,6 +125,8 @@ class PlanExtras:
     """The agent has a sub-agent."""
     hidden_tokens: int = 0
     """Tokens that are billed for a whole reply but not shown, as for reasoning."""
+    coded: bool = False
+    """The agent has a tool whose code makes calls."""
     searched: bool = False
     """The model must search for its tools."""
     masked: bool = False
@@ -148,10 +159,14 @@ def _draw_session(
     calm = random.random() < 0.3  # noqa: PLR2004
     extra = Random(f"{seed} more of {session}")
     helped = extra.random() < 0.2  # noqa: PLR2004
+    code = Random(f"{seed} code of {session}")
+    coded = code.random() < 0.12  # noqa: PLR2004
+    runs = random.choice((1, 1, 2))
+    replies = _draw_replies(random, extra, helped=helped)
     return SessionPlan(
         seed=seed,
-        runs=random.choice((1, 1, 2)),
-        replies=_draw_replies(random, extra, helped=helped),
+        runs=runs,
+        replies=add_code(code, replies) if coded else replies,
         troubles={} if calm else _draw_troubles(random, extra),
         crashes=_draw_crashes(random),
         cancel_after_s=random.choice((None, None, round(random.uniform(0.0, 6.0), 3))),
@@ -168,6 +183,7 @@ def _draw_session(
         seconds_max=random.choice((None, None, None, 3.0, 30.0)),
         more=replace(
             _draw_extras(extra, budget, helped=helped),
+            coded=coded,
             requests_burst=_draw_burst(Random(f"{seed} limit of {session}")),
             searched=Random(f"{seed} search of {session}").random() < 0.15,  # noqa: PLR2004
         ),

@@ -22,6 +22,8 @@ EFFECTS: dict[str, Effect] = {
     "pay": "write",
 }
 HELPER = "helper"
+CODE = "code"
+"""A tool whose code makes calls."""
 INNER_FROM = 100
 """The numbers of the calls of a helper begin here."""
 
@@ -43,7 +45,7 @@ class CallPlan:
     mistaken: bool = False
     """The first answer to it carries the digest of different arguments."""
     task: tuple["ReplyPlan", ...] = ()
-    """The replies of the helper that works on it."""
+    """The replies of the helper that works on it, or the calls of its code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,21 @@ def _make_helper_call(extra: Random, call: CallPlan) -> CallPlan:
         manner="value",
         task=replies,
     )
+
+
+def add_code(random: Random, replies: Sequence[ReplyPlan]) -> tuple[ReplyPlan, ...]:
+    """Return the same replies, but with code in place of some calls."""
+    return tuple(
+        replace(reply, calls=tuple(_vary_with_code(random, call) for call in reply.calls))
+        for reply in replies
+    )
+
+
+def _vary_with_code(random: Random, call: CallPlan) -> CallPlan:
+    if call.tool not in EFFECTS or random.random() < 0.5:  # noqa: PLR2004
+        return call
+    code = _make_helper_call(random, call)
+    return replace(code, tool=CODE, arguments=f'{{"code": "Code {call.number}"}}')
 
 
 def _draw_helper_reply(extra: Random, first: int, at: int) -> ReplyPlan:

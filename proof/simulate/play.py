@@ -65,7 +65,7 @@ class PlayedSession:
     state: State
     facts: list[Fact] = field(default_factory=list[Fact])
     inner: dict[str, list[Fact]] = field(default_factory=dict[str, list[Fact]])
-    """The facts of the sessions of helpers, by session."""
+    """The facts of the sessions of helpers and of code, by session."""
     undo_facts: Sequence[Fact] = ()
     """What was recorded when people undid the runs, after all else."""
     beside: list["PlayedSession"] = field(default_factory=list["PlayedSession"])
@@ -115,7 +115,7 @@ async def _play_session(
     # Messages that nobody could take any more are refused; then each has its fact.
     await build_agent(played.outside, ProcessPower(None, has_run=False), clock).drive(plan.session)
     await _read_journal(played)
-    for key in sorted(played.outside.started) if plan.more.helped else ():
+    for key in sorted(played.outside.started) if plan.more.helped or plan.more.coded else ():
         # The session of a helper is named by the key of the call that it works for.
         played.inner[key] = list(await store.read(key))
     played.inner = {key: facts for key, facts in played.inner.items() if facts}

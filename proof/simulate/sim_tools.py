@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proof.simulate.outside import OutsideWorld, ProcessPower, ToolEffect
-from proof.simulate.plan import EFFECTS, HELPER
+from proof.simulate.plan import CODE, EFFECTS, HELPER
 from windlass.core.context_facts import UndoneCall
 from windlass.core.decide.undoing import undo_tool_name
 from windlass.core.messages import ToolResult, ToolSpec
@@ -25,35 +25,40 @@ SPECS = tuple(
 UNDO_SPECS = tuple(
     ToolSpec(undo_tool_name(spec.name), "undo", SCHEMA, spec.undo) for spec in SPECS if spec.undo
 )
+WITH_SESSIONS = (HELPER, CODE)
 LONG = " and so on" * 40
 """Padding that makes a result long enough to be compacted later."""
 
 
 class SimTools:
-    """The tools of an agent. One of them may be a helper."""
+    """The tools of an agent. Others may be a helper, and code that makes calls."""
 
     def __init__(
         self,
         outside: OutsideWorld,
         power: ProcessPower,
-        helper: Tools | None = None,
+        others: Tools | None = None,
         *,
         searched: bool = False,
     ) -> None:
         self._outside = outside
         self._power = power
-        self._helper = helper
-        offered = helper.specs if helper is not None else ()
+        self._others = others
+        offered = others.specs if others is not None else ()
         self._searched = searched
         search = (SEARCH_SPEC, CALL_SPEC) if searched else ()
-        self.specs = (*SPECS, *(spec for spec in offered if spec.name == HELPER), *search)
+        self.specs = (*SPECS, *(spec for spec in offered if spec.name in WITH_SESSIONS), *search)
 
     def bind_run(self, run: CallerRun) -> "SimTools":
         """Return the same tools for one run: a helper must know the run that it works for."""
-        helper = self._helper
-        if isinstance(helper, RunBoundTools):
-            helper = helper.bind_run(run)
-        return SimTools(self._outside, self._power, helper, searched=self._searched)
+        others = self._others
+        if isinstance(others, RunBoundTools):
+            others = others.bind_run(run)
+        return SimTools(self._outside, self._power, others, searched=self._searched)
+
+    @property
+    def nested_specs(self) -> tuple[ToolSpec, ...]:
+        return SPECS
 
     @property
     def undo_specs(self) -> tuple[ToolSpec, ...]:
@@ -68,8 +73,8 @@ class SimTools:
         return f"before {cleared.key}, {len(self._outside.effects)}"
 
     def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
-        if name == HELPER and self._helper is not None:
-            return self._helper.resource_of(name, arguments)
+        if name in WITH_SESSIONS and self._others is not None:
+            return self._others.resource_of(name, arguments)
         # Payments to different accounts may go side by side.
         return f"account-{arguments['number'] % 3}" if name == "pay" else None
 
@@ -78,8 +83,8 @@ class SimTools:
         outside = self._outside
         if cleared.key not in outside.started:
             outside.problems.append(f"J1: {cleared.key} runs before its start is recorded")
-        if cleared.call.name == HELPER and self._helper is not None:
-            return await self._helper.run(cleared, context)
+        if cleared.call.name in WITH_SESSIONS and self._others is not None:
+            return await self._others.run(cleared, context)
         number = int(cleared.arguments["number"])
         manner = outside.call_plan(number).manner
         context.report("at work")
@@ -117,6 +122,8 @@ class SimTools:
         context.report("looking it up")
         await asyncio.sleep(0.02)
         self._power.check_on()
+        if cleared.call.name in WITH_SESSIONS and self._others is not None:
+            return await self._others.reconcile(cleared, context)
         if not self._outside.plan.reconciles:
             return "unknown"
         number = int(cleared.arguments["number"])

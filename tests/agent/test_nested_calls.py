@@ -30,7 +30,8 @@ from windlass.agent.handover import hand_over_tool
 from windlass.core.audit.replay import replay
 from windlass.core.events import CallJudged, CallStarted
 from windlass.core.fold.run import fold
-from windlass.core.messages import ToolResult
+from windlass.core.mail import CancelMail, PauseMail, SteerMail
+from windlass.core.messages import TextPart, ToolResult
 from windlass.gates.combined import all_of
 from windlass.gates.data_flow import flow_guard
 from windlass.gates.presets import allow_all, ask
@@ -325,6 +326,38 @@ async def test_what_code_did_can_be_undone_in_its_own_session() -> None:
     await agent.run("Go.", session="s")
     await agent.undo("s/c1_0")
     assert taken_back == [2, 1]
+
+
+@pytest.mark.contract("D5", "D12")
+@pytest.mark.parametrize(
+    ("mail", "texts"),
+    [
+        (SteerMail(run=1, prompt=(TextPart("Hurry."),)), ["1", "2"]),
+        (PauseMail(run=1), []),
+        (CancelMail(run=1), []),
+    ],
+)
+async def test_what_is_said_to_the_session_of_code_confuses_nobody(
+    clock: VirtualClock, mail: Any, texts: list[str]
+) -> None:
+    """Code can be ended from outside, but neither steered nor continued later."""
+    journal, heard = MemoryJournal(now=clock.now), list[ToolResult]()
+
+    @tool
+    async def mark(amount: int) -> int:
+        """Mark an amount."""
+        if amount == 1:
+            await journal.post_mail("s/c1_0", mail, by="ann")
+            await asyncio.sleep(5)
+        return amount
+
+    calls = [("mark", {"amount": 1}), ("mark", {"amount": 2})]
+    model = ScriptedModel([run_code(calls), "Done."])
+    agent = Agent(model, tools=[code_tool(heard), mark], journal=journal, clock=clock)
+    result = await agent.run("Go.", session="s")
+    assert result.text == "Done."
+    assert [one.text for one in heard] == texts
+    assert isinstance((await journal.read("s/c1_0"))[-1], RunEnded)
 
 
 @pytest.mark.contract("C4", "C6")

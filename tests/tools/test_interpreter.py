@@ -166,7 +166,7 @@ async def test_code_cannot_make_us_write_elsewhere(
     (folder / "requests").unlink()
     swap(folder / "requests", target)
     # The pipe that was opened before any code ran is still used.
-    assert (await use(box, "2", context)).text == "2"
+    assert (await use(box, "2", context, timeout_s=10)).text == "2"
     assert target.read_text() == "precious"
     await end(driving, root)
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 from proof.simulate.plan_control import ControlPlan
 from proof.simulate.play import PlayedSession, play_plan
 from proof.simulate.rules.broken import RuleBroken, require
-from proof.simulate.rules.effects import check_effects
+from proof.simulate.rules.effects import check_effects, is_code
 from proof.simulate.rules.mail import check_mail
 from proof.simulate.rules.money import check_money, check_shared_budget
 from proof.simulate.rules.permissions import check_permissions
@@ -67,7 +67,11 @@ def _check_helpers(played: PlayedSession) -> None:
         start = facts[0]
         ends = [fact for fact in facts if isinstance(fact, RunEnded)]
         require(isinstance(start, RunStarted) and start.parent == session, f"M1: {start}")
-        require(len(ends) <= 1, f"M1: {session} was worked on again after its end")
+        # Code that was interrupted before it did anything may be run again, from its beginning.
+        starts = [fact for fact in facts if isinstance(fact, RunStarted)]
+        once = len(starts) == 1 or is_code(start)
+        require(once, f"M1: {session} was worked on again after its end")
+        require(len(ends) <= len(starts), f"M1: {session} has {len(ends)} ends")
         # A process that was stopped has stopped its helpers. One that died could not.
         left = played.has_crashed or played.was_let_go
         require(ends or left, f"C6: {session} is left open")
@@ -90,6 +94,8 @@ def _check_against_twin(played: PlayedSession, state: State) -> None:
     plan = played.plan
     if not (played.has_crashed or played.was_let_go) or not plan.reconciles or plan.depends_on_time:
         return
+    if plan.more.coded:
+        return  # Nobody can find out what code did itself.
     asked = (call for call in plan.calls.values() if call.judgement in ("ask", "ask_other"))
     approver_breaks = any(call.attention in ("raise", "nonsense") for call in asked)
     if plan.more.provider_window is not None or (plan.more.attended and approver_breaks):

@@ -9,15 +9,20 @@ from proof.simulate.plan import EFFECTS, CallPlan
 from proof.simulate.play import PlayedSession
 from proof.simulate.rules.broken import require
 from windlass.core.events import (
+    CallAnswered,
     CallFinished,
+    CallJudged,
     CallStarted,
     Fact,
     LookupsPlanned,
     RunEnded,
     RunResumed,
+    RunStarted,
     StepProposed,
 )
+from windlass.core.messages import TextPart
 from windlass.core.tool_search import unwrap_call
+from windlass.core.verdicts import Allow, Ask, Modify
 
 
 def check_effects(played: PlayedSession) -> None:
@@ -32,6 +37,37 @@ def check_effects(played: PlayedSession) -> None:
         names = tool_names(facts)
         _check_reported_effects(facts, names, done)
         _check_writes_alone(facts, names)
+    for facts in played.inner.values():
+        if is_code(facts[0]):
+            _check_nobody_asked(facts, played)
+
+
+def is_code(start: Fact) -> bool:
+    """Whether a session is that of the calls of some code."""
+    if not isinstance(start, RunStarted):
+        return False
+    return any(isinstance(part, TextPart) and "Code " in part.text for part in start.prompt)
+
+
+def _check_nobody_asked(facts: list[Fact], played: PlayedSession) -> None:
+    """G6: code never asks. What would be asked runs only if a person granted it to the run."""
+    answers = (fact for fact in played.facts if isinstance(fact, CallAnswered))
+    granted = {fact.grant.tool for fact in answers if fact.grant is not None}
+    names = tool_names(facts)
+    asked = [fact for fact in facts if isinstance(fact, CallJudged | CallAnswered)]
+    for fact in asked:
+        require(not isinstance(fact.verdict, Ask), f"G6: code asks about {fact.call_id}")
+        if isinstance(fact.verdict, Allow | Modify) and "granted" in fact.verdict.rule:
+            require(names[fact.call_id] in granted, f"G6: {fact} was not granted")
+    for effect in played.outside.effects:
+        if any(effect.key == key for key in _started_keys(facts)):
+            judgement = played.outside.call_plan(effect.number).judgement
+            allowed = effect.tool in granted or judgement not in ("ask", "ask_other")
+            require(allowed, f"G6: code did {effect}, which nobody was asked about")
+
+
+def _started_keys(facts: list[Fact]) -> list[str]:
+    return [fact.key for fact in facts if isinstance(fact, CallStarted)]
 
 
 def tool_names(facts: list[Fact]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from proof.simulate.outside import OutsideWorld
 from proof.simulate.people import call_number
 from proof.simulate.play import PlayedSession
 from proof.simulate.rules.broken import require
+from proof.simulate.rules.effects import is_code
 from windlass.core.events import (
     CallAnswered,
     CallJudged,
@@ -29,6 +30,10 @@ def check_permissions(played: PlayedSession) -> None:
     effects = {effect.key: effect.number for effect in played.outside.effects}
     for facts in (played.facts, *played.inner.values()):
         book = _PermissionBook(played.outside)
+        if facts and is_code(facts[0]):
+            # What people granted to the run is granted to its code.
+            answers = (fact for fact in played.facts if isinstance(fact, CallAnswered))
+            book.grants += [fact.grant for fact in answers if fact.grant is not None]
         for fact in facts:
             book.add_fact(fact)
         for key, arguments in book.started.items():

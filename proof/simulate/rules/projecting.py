@@ -131,7 +131,7 @@ def _with_children(played: PlayedSession, upto: Mapping[str, int]) -> Iterator[E
         yield fact
         if isinstance(fact, CallStarted) and fact.key in upto:
             facts = played.inner[fact.key][: upto[fact.key]]
-            yield from nest_events(fact.call_id, "helper", fact.key, facts)
+            yield from nest_events(fact.call_id, fact.name, fact.key, facts)
 
 
 def _nested_views(view: Projection) -> Iterator[NestedView]:

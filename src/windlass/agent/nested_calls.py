@@ -55,6 +55,7 @@ WHOLE_BYTES_MAX = 8 * 2**20
 OUTPUT_TOKENS_MAX = 1_000_000
 """Code may pass long arguments."""
 ASKED_RULE = "asked-in-code"
+UNFINISHED = ("suspended", "paused", "released")
 _ENDED = "The code has ended."
 _RULES = fill_loop_defaults(
     LoopPolicy(
@@ -93,20 +94,31 @@ class ScriptModel:
         self.info = _script_info(name)
         self._script = script
         self._read_whole = read_whole
+        self._has_called = False
+        self._has_ended = False
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
-        last = prompt.messages[-1]
-        result = None
-        if isinstance(last, ToolResults):
-            result = await self._read_whole(last.items[-1].result)
-        call = await self._script.next_call(result)
+        call = None
+        # Somebody may have steered the session: then it is asked once more after its end.
+        if not self._has_ended:
+            result = await self._find_result(prompt) if self._has_called else None
+            call = await self._script.next_call(result)
         yield UsageDelta(Usage())
         if call is None:
+            self._has_ended = True
             yield TextDelta(_ENDED)
             yield ReplyEnd("end")
             return
+        self._has_called = True
         yield CallDelta(0, name=call.name, arguments=call.arguments)
         yield ReplyEnd("calls")
+
+    async def _find_result(self, prompt: Prompt) -> ToolResult | None:
+        """Return the result of the last call; what people say to the session stands behind it."""
+        for message in reversed(prompt.messages):
+            if isinstance(message, ToolResults):
+                return await self._read_whole(message.items[-1].result)
+        return None
 
 
 def _script_info(name: str) -> ModelInfo:
@@ -185,9 +197,12 @@ class NestedCallSession:
         child = WatchedChild(driver.control, nest)
         self._run.add_child(child)
         try:
-            await runs.drive_to_end(driver)
+            result = await runs.drive_to_end(driver)
         finally:
             self._run.remove_child(child)
+        if result.outcome in UNFINISHED:
+            # Somebody paused it from outside. Code cannot be continued later.
+            await self.end()
 
     def _make_world(self, model: ScriptModel) -> World:
         caller = self._run.world

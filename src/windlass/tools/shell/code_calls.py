@@ -113,7 +113,7 @@ async def add_nested(
     content = result.content
     if lists_calls or result.kind == "timed_out":
         lines = [_describe_call(one, outcome.started) for one in outcome.calls[-LISTED_MAX:]]
-        note = "\n".join([f"It had made {len(outcome.calls)} calls:", *lines])
+        note = "\n".join([f"Calls that it had made ({len(outcome.calls)} in all):", *lines])
         content = (*content, TextPart(f"\n{note}"))
     labels = tuple(sorted(outcome.labels))
     return msgspec.structs.replace(result, content=content, labels=labels)

@@ -75,16 +75,18 @@ class PythonInterpreters:
         """Run a piece of code in the interpreter of the run."""
         interpreter = self._find_interpreter(context)
         session = CodeSession(interpreter, nested, self.limits.calls_max)
+        reply = None
+        why_lost = "Its calls were ended from outside, so that the code was killed."
         try:
             async with asyncio.timeout(timeout_s):
                 reply = await session.run(code)
         except TimeoutError:
-            reply = None
+            why_lost = f"The code ran for more than {timeout_s:g} s and was killed."
         except asyncio.CancelledError:
             await interpreter.stop()
             raise
         if reply is None:
-            result = await self._report_loss(interpreter, timeout_s)
+            result = await self._report_loss(interpreter, why_lost)
         else:
             result = _build_result(interpreter, reply)
             interpreter.is_new = False
@@ -100,12 +102,12 @@ class PythonInterpreters:
             watcher.add_done_callback(self._watchers.discard)
         return interpreter
 
-    async def _report_loss(self, interpreter: Interpreter, timeout_s: float) -> ToolResult:
+    async def _report_loss(self, interpreter: Interpreter, why_lost: str) -> ToolResult:
+        """Return what the model is told; `why_lost` is why a process that still runs is ended."""
         was_running = interpreter.job.is_running
         await interpreter.stop()
-        if was_running:
-            text = f"The code ran for more than {timeout_s:g} s and was killed."
-        else:
+        text = why_lost
+        if not was_running:
             output, _ = interpreter.job.output.read_text()
             text = f"The interpreter died: {interpreter.job.state_text}. {output[-2_000:]}"
         text += " All that it had defined is lost; the next call begins with a new interpreter."
