@@ -132,6 +132,23 @@ def test_a_case_that_collapsed_is_worse_though_another_became_better() -> None:
     assert (found.difference, found.verdict) == (0, "worse")
 
 
+def test_a_case_that_expects_another_answer_is_not_compared() -> None:
+    """Its passes mean another thing now. Reports of earlier versions do not say."""
+    first, second, third = MIXED.cases
+
+    def expect(*digests: str) -> Report:
+        cases = zip(MIXED.cases, digests, strict=True)
+        return replace(MIXED, cases=tuple(replace(c, expected_digest=d) for c, d in cases))
+
+    found = compare_reports(expect("1", "1", ""), expect("2", "1", "1"))
+    assert found.left_out == found.expecting_anew == (first.id,)
+    assert [case.id for case in found.cases] == [second.id, third.id]
+    assert f"`expected` is another than before: {first.id}" in str(found)
+    assert Case(id="a", prompt="p", expected=1).expected_digest != (
+        Case(id="a", prompt="p", expected=2).expected_digest
+    )
+
+
 def test_cases_that_differ_are_left_out_and_named() -> None:
     other = make_report("other", {"b": (3, 5), "c": (0, 5), "new": (1, 5)})
     assert compare_reports(MIXED, other).left_out == ("a", "new")

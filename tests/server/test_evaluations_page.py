@@ -6,6 +6,7 @@ from evaluated import Shop, shop_agent
 from service import run_service
 from windlass.evaluation import Case, evaluate, used
 from windlass.journals import MemoryJournal
+from windlass.server.api.sessions import session_address
 
 pytestmark = pytest.mark.contract("Q4")
 CASES = [Case(id=f"o{number}", prompt=f"Refund order {number}.") for number in (1, 2)]
@@ -25,9 +26,16 @@ async def test_reports_are_on_the_page_for_those_who_may_see_them() -> None:
         trial = read["cases"][0]["trials"][0]
         assert (read["pass_hat"], trial["status"], trial["steps"]) == (1.0, "passed", 3)
         assert await journal.read(trial["session"])
+        # The page's link leads there, for the owner of the evaluation and for nobody else.
+        address = session_address(trial["session"])
+        assert (await ann.get(address)).status == 200
+        assert (await (await running.make_client("bob")).get(address)).status == 404
         for name in ("other", "nothing"):
             refused = await ann.get(f"/page/evaluation?name={name}")
             assert (refused.status, refused.data["error"]["code"]) == (404, "evaluation_not_found")
+        bob = await running.make_client("bob")
+        (warning,) = (await bob.get("/page/evaluation?name=other")).data["warnings"]
+        assert "passes if its run completes" in warning
         admin = await running.make_client("root", ["admin"])
         assert len((await admin.get("/page/evaluations")).data["evaluations"]) == 2
     await agent.aclose()

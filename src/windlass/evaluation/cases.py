@@ -77,6 +77,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         asked = (self.prompt, self.attachments, self.workspace, self.fork)
         return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:16]
 
+    @property
+    def expected_digest(self) -> str:
+        """Changes with what is expected."""
+        return hashlib.sha256(msgspec.json.encode(self.expected)).hexdigest()[:16]
+
 
 def check_cases(cases: Iterable[Case]) -> list[Case]:
     """Return the cases. Raises ConfigError if there are none, or two have the same id."""

@@ -89,8 +89,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[CaseChange, ...]
     measures: tuple[MeasureChange, ...] = ()
     left_out: tuple[str, ...] = ()
-    """Cases that cannot be compared: in one report only, without trials, or asking another thing.
-    """
+    """Cases that cannot be compared: in one report only, without trials, or asking or expecting
+    another thing."""
+    expecting_anew: tuple[str, ...] = ()
+    """Those of them that ask the same, and expect another answer."""
 
     @property
     def difference(self) -> float:
@@ -142,7 +144,10 @@ def compare_reports(before: Report, after: Report, *, alpha: float = ALPHA) -> C
         raise ConfigError(f"alpha={alpha}: it must be between 0 and 1")
     pairs, left_out = _match_cases(before, after)
     if not pairs:
-        raise ConfigError(f"the reports {before.name} and {after.name} have no case in common")
+        raise ConfigError(
+            f"the reports {before.name} and {after.name} have no case in common that asks and "
+            "expects the same"
+        )
     _check_same_scorers(before.name, after.name, pairs)
     counts = [(first.passes, second.passes) for first, second in pairs]
     together = compare_passes(counts)
@@ -163,6 +168,7 @@ def compare_reports(before: Report, after: Report, *, alpha: float = ALPHA) -> C
         cases=tuple(cases),
         measures=tuple(_compare_measures(pairs)),
         left_out=tuple(left_out),
+        expecting_anew=tuple(first.id for first in before.cases if _expects_anew(first, after)),
     )
 
 
@@ -181,12 +187,22 @@ def _match_cases(
     for first in before.cases:
         second = after.find_case(first.id)
         is_same = second is not None and second.digest == first.digest
+        is_same = is_same and not _expects_anew(first, after)
         if second is not None and is_same and first.counted and second.counted:
             pairs.append((first, second))
         else:
             left_out.append(first.id)
     left_out += [case.id for case in after.cases if before.find_case(case.id) is None]
     return pairs, left_out
+
+
+def _expects_anew(first: CaseReport, after: Report) -> bool:
+    """Whether a case asks the same in the other report, and expects another answer there."""
+    second = after.find_case(first.id)
+    if second is None or second.digest != first.digest:
+        return False
+    digests = {first.expected_digest, second.expected_digest}
+    return len(digests) > 1 and "" not in digests
 
 
 def _check_same_scorers(
@@ -308,6 +324,9 @@ def _describe_lines(comparison: Comparison) -> list[str]:
     lines += [f"  {format_measure(found)}" for found in comparison.measures if found.is_clear]
     if comparison.left_out:
         lines.append(f"  not compared: {', '.join(map(printable_chars, comparison.left_out))}")
+    if comparison.expecting_anew:
+        names = ", ".join(map(printable_chars, comparison.expecting_anew))
+        lines.append(f"  of these, `expected` is another than before: {names}")
     if comparison.fallen_unproven:
         lines.append(f"  {describe_unproven(comparison)}")
     return lines

@@ -153,6 +153,9 @@ def _render_comparison(comparison: Comparison) -> str:
     left_out = ""
     if comparison.left_out:
         left_out = f'<p class="dim">Not compared: {escape(", ".join(comparison.left_out))}</p>'
+    if comparison.expecting_anew:
+        names = escape(", ".join(comparison.expecting_anew))
+        left_out += f'<p class="failed">Of these, another answer is expected now: {names}</p>'
     unproven = ""
     if comparison.fallen_unproven:
         unproven = f'<p class="failed">{escape(describe_unproven(comparison))}</p>'

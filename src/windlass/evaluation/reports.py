@@ -72,6 +72,8 @@ class CaseReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     digest: str
     """Of what was asked: reports of other questions are not compared."""
+    expected_digest: str = ""
+    """Of what was expected; empty in reports of earlier versions."""
     tags: tuple[str, ...] = ()
     trials: tuple[TrialReport, ...] = ()
 
@@ -243,7 +245,13 @@ def _judge_scores(trial: TrialRecord, scores: Sequence[Score]) -> TrialStatus:
 
 
 def report_case(case: Case, trials: Sequence[TrialReport]) -> CaseReport:
-    return CaseReport(id=case.id, digest=case.digest, tags=case.tags, trials=tuple(trials))
+    return CaseReport(
+        id=case.id,
+        digest=case.digest,
+        expected_digest=case.expected_digest,
+        tags=case.tags,
+        trials=tuple(trials),
+    )
 
 
 def encode_report(report: Report) -> bytes:

@@ -57,6 +57,9 @@ def _possible_names(caller: Caller, session: str) -> Iterable[str]:
     if caller.is_admin:
         yield session
     yield full_session_name(caller.name, session)
+    # What a program ran for a caller, such as the trials of an evaluation, has a name without the
+    # caller's own part. Its owner decides, as for every name.
+    yield session
 
 
 def check_session_name(name: str) -> str:

@@ -65,6 +65,8 @@ class EvaluationReply(msgspec.Struct, frozen=True, kw_only=True):
     evaluation: ListedEvaluation
     instructions: str
     scorers: Sequence[str]
+    warnings: Sequence[str]
+    """What a reader should know before trusting the rates, in words."""
     usd: Decimal | None
     judge_usd: Decimal | None
     pass_at: float | None
@@ -96,6 +98,7 @@ async def read_for_page(service: Service, caller: Caller, name: str) -> Evaluati
         evaluation=describe(stored),
         instructions=report.instructions,
         scorers=report.scorers,
+        warnings=report.warnings,
         usd=report.usd,
         judge_usd=report.judge_usd,
         pass_at=report.pass_at(report.repeat),

@@ -11,7 +11,7 @@ import { address } from "./ui.js";
 /** @typedef {{ session: string, status: string, outcome: string, problems: string[], steps: number, seconds: number, usd: string | null }} Trial */
 /** @typedef {{ id: string, passed: number, counted: number, interval: Interval, is_flaky: boolean, trials: Trial[] }} EvaluatedCase */
 /**
- * @typedef {{ evaluation: Listed, instructions: string, scorers: string[], usd: string | null, judge_usd: string | null,
+ * @typedef {{ evaluation: Listed, instructions: string, scorers: string[], warnings: string[], usd: string | null, judge_usd: string | null,
  *   pass_at: number | null, pass_hat: number | null, repeat: number, cases: EvaluatedCase[] }} Evaluation
  */
 
@@ -64,6 +64,7 @@ function evaluationBody(found) {
   return h("div", null,
     h("p", null, h("a", { href: address("evaluations") }, "All evaluations")),
     facts.filter(Boolean).map((words) => h("p", null, words)),
+    found.warnings.map((words) => h("p", { role: "note" }, h("span", { class: "chip warn" }, "note"), " ", words)),
     found.cases.map(caseSection));
 }
 
