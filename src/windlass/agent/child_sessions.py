@@ -45,10 +45,15 @@ async def find_own_session(journal: Journal, call: str, task: str) -> State:
     `call` is the caller's session and the id of the call. Raises ConfigError if there are too many
     other sessions of that name.
     """
+    return fold(*await read_own_session(journal, call, task))
+
+
+async def read_own_session(journal: Journal, call: str, task: str) -> tuple[str, Sequence[Fact]]:
+    """Return the name and the facts of the session that `find_own_session` finds."""
     for name in _candidate_names(call):
         facts = await journal.read(name)
         if not facts or _was_begun_for(facts[0], call, task):
-            return fold(name, facts)
+            return name, facts
     raise ConfigError(f"there are already {SESSION_NAMES_MAX} other sessions named after {call}")
 
 
@@ -196,18 +201,20 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
         drives is cancelled by a message. Calls in `closed_calls` are over, or end by themselves.
         """
         charges: dict[str, Sequence[Charge]] = {}
+        is_undo = state.run is not None and state.run.is_undo
         for call in state.step_calls:
             is_open = call.began and call.phase != "closed" and call.id not in closed_calls
             if not is_open:
                 continue
-            name = f"{state.session}/{call.id}"
+            name = state.child_session_name(call.id)
             task = call.decoded_arguments.get("task")
             code = call.decoded_arguments.get("code")
             for child in await self._find_children(name, code if task is None else task):
                 ended = await self.end_child(child, by=end.by)
-                # Code pays for nothing. What an attempt of it had reserved was never at stake.
+                # Code pays for nothing. What an attempt of it had reserved was never at stake. What
+                # is undone was paid for when it was done.
                 runs_code = task is None and not is_model_session(name, child.session)
-                if ended.run is not None and not runs_code:
+                if ended.run is not None and not runs_code and not is_undo:
                     paid = as_subagent_charges(ended.run.ledger.charges)
                     charges[call.id] = (*charges.get(call.id, ()), *paid)
         return charges

@@ -13,6 +13,7 @@ from windlass.agent.control import wait_for_change
 from windlass.agent.expired_questions import find_expiry
 from windlass.agent.openings import RunOpenings, RunTask, find_start
 from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
+from windlass.agent.undo_plans import plan_nested_undo
 from windlass.core.decide.undoing import plan_undo
 from windlass.core.errors import ForOperator, NothingToDo, RunUnfinished, SessionBusy
 from windlass.core.events import Fact, MailRefused
@@ -104,7 +105,9 @@ class SessionDriver:
         if not facts:
             raise await self._runs.unknown_session(session)
         state = fold(session, facts)
-        plan = plan_undo(state, facts, self._openings.tools, run)
+        tools = self._openings.tools
+        nested = await plan_nested_undo(self._journal, state, tools)
+        plan = plan_undo(state, facts, tools, run, nested)
         return partial(
             self._openings.open_undo, plan=plan, seq=state.seq, caller=caller, limits=limits
         )

@@ -111,8 +111,9 @@ class ObservedTools:
     async def run(self, cleared: ClearedCall, context: CallContext) -> ToolResult:
         session = context.session
         call_id = cleared.call.id
+        worked_for = context.undoes.call_id if context.undoes else call_id
         # The loop runs each call in a task of its own, so that only this call sees the value.
-        _enclosing_call.set(EnclosingCall(f"{session}/{call_id}", self._trace))
+        _enclosing_call.set(EnclosingCall(f"{session}/{worked_for}", self._trace))
         with self._trace.enter_call(session, call_id):
             return await self._tools.run(cleared, context)
 

@@ -127,9 +127,19 @@ class RunOpenings:
         )
 
     def open_undo(
-        self, state: State, plan: UndoPlan, *, seq: int, caller: str, limits: Limits | None
+        self,
+        state: State,
+        plan: UndoPlan,
+        *,
+        seq: int,
+        caller: str,
+        limits: Limits | None = None,
+        parent: str = "",
+        labels: tuple[Label, ...] = (),
     ) -> Sequence[Fact]:
         """Open a run that undoes calls, by a plan that was made at record `seq`.
+
+        `parent` is the call that it works for, and `labels` what that one brings, if there is one.
 
         Raises RunUnfinished if the last run has not ended, SessionBusy if the plan is outdated.
         """
@@ -147,6 +157,8 @@ class RunOpenings:
             caller,
             # The gate may judge by it, and the command line finds its folder there.
             dict(state.run.context) if state.run else {},
+            parent=parent,
+            labels=labels,
             rules=RULES_VERSION,
             agent=self._agent,
         )

@@ -18,21 +18,34 @@ from windlass.agent.child_sessions import (
     as_subagent_charges,
     find_own_session,
     limit_spending,
+    read_own_session,
 )
 from windlass.agent.nested_sessions import mark_waiting
 from windlass.agent.openings import RunTask
+from windlass.agent.undo_plans import plan_task_undo
 from windlass.core.control_facts import NestedQuestion
-from windlass.core.errors import ConfigError
-from windlass.core.events import CallWaiting, Event, Fact, LimitsRaised, NestedEvent, RunPaused
+from windlass.core.decide.undoing import UndoPlan
+from windlass.core.errors import ConfigError, SessionBusy
+from windlass.core.events import (
+    CallWaiting,
+    Event,
+    Fact,
+    LimitsRaised,
+    NestedEvent,
+    RunPaused,
+    RunStarted,
+)
 from windlass.core.fold.run import fold
 from windlass.core.limits import Limits, RaisedLimits
 from windlass.core.messages import Charge, Label, TextPart
 from windlass.core.result import Question, RunResult, build_result
 from windlass.core.state import State
 from windlass.ports import CallContext, CallerRun, Mailbox
-from windlass.runtime.driver import RunDriver
+from windlass.runtime.driver import Opening, RunDriver
 from windlass.runtime.run_control import RunControl
 
+OpenFirst = Callable[[State, State], Sequence[Fact]]
+"""Opens the run of a job with the states of its session and of its caller."""
 _UNFINISHED = ("suspended", "paused", "released")
 
 
@@ -67,14 +80,35 @@ class SubagentJob:
         if state.run is not None and not state.is_active:
             result = build_result(state, recorded=True)
         else:
-            result = await self._drive_to_result(name, state.session, task)
+            opening = partial(self._open_session, open_first=partial(self._open_new, task=task))
+            result = await self._drive_to_result(name, state.session, opening)
         return as_subagent_charges(result.ledger.charges), result
 
-    async def _drive_to_result(self, name: str, session: str, task: str) -> RunResult[Any]:
+    async def undo(self, name: str, task: str, undone_call: str) -> RunResult[Any]:
+        """Undo what was done for an earlier call, in its session, or go on with undoing it.
+
+        Raises NothingToDo if nothing is to be undone, RunUnfinished if the task is not over yet.
+        """
+        journal = self._world.journal
+        call = f"{self._call.session}/{undone_call}"
+        session, facts = await read_own_session(journal, call, self._mask_text(task))
+        state = fold(session, facts)
+        if _last_parent(facts) != self._parent_call:
+            plan = await plan_task_undo(journal, state, facts, self._openings.tools)
+            open_first = partial(self._open_undo, plan=plan, seq=state.seq)
+        elif not state.is_active:
+            return build_result(state, recorded=True)
+        else:
+            # Another driver has begun it, by the plan that is on record.
+            open_first = self._refuse_opening
+        opening = partial(self._open_session, open_first=open_first)
+        return await self._drive_to_result(name, session, opening)
+
+    async def _drive_to_result(self, name: str, session: str, opening: Opening) -> RunResult[Any]:
         while True:
             driver = self._runs.make_driver(
                 session,
-                partial(self._open_session, task=task),
+                opening,
                 partial(self._show_nested, name, session),
             )
             self._call.report_charges(ChargesSoFar(driver))
@@ -95,7 +129,7 @@ class SubagentJob:
             finally:
                 self._run.remove_child(parked)
 
-    def _open_session(self, state: State, task: str) -> Sequence[Fact]:
+    def _open_session(self, state: State, open_first: OpenFirst) -> Sequence[Fact]:
         caller = self._run.read_state()
         pause = caller.run.pause if caller.run else None
         # Consent to a changed setup was given when the caller's run was resumed.
@@ -105,7 +139,7 @@ class SubagentJob:
         if state.is_active:
             opening = self._openings.open_resumed(state, consent=True)
         else:
-            opening = self._open_new(state, caller, task)
+            opening = open_first(state, caller)
         is_paused = state.is_active and state.run is not None and state.run.pause is not None
         if pause is None or is_paused:
             return opening
@@ -137,6 +171,16 @@ class SubagentJob:
                 labels=labels,
             ),
         )
+
+    def _open_undo(self, state: State, caller: State, plan: UndoPlan, seq: int) -> Sequence[Fact]:
+        labels: tuple[Label, ...] = tuple(sorted(self._call.labels))
+        by = caller.run.caller if caller.run else ""
+        return self._openings.open_undo(
+            state, plan, seq=seq, caller=by, parent=self._parent_call, labels=labels
+        )
+
+    def _refuse_opening(self, state: State, _caller: State) -> Sequence[Fact]:
+        raise SessionBusy(f"session {state.session} has gone on meanwhile: undo it again")
 
     def _show_nested(self, name: str, session: str, event: Event) -> None:
         self._run.show_delta(NestedEvent(self._call_id, name, session, event))
@@ -191,6 +235,11 @@ class SubagentJob:
             waiting = _wait_for_mail(journal, session, state.mail_taken)
             waiters.append(asyncio.create_task(waiting))
         return waiters
+
+
+def _last_parent(facts: Sequence[Fact]) -> str:
+    """Return the call that the last run of a session works for; empty if there is none."""
+    return next((fact.parent for fact in reversed(facts) if isinstance(fact, RunStarted)), "")
 
 
 async def _wait_for_mail(mailbox: Mailbox, session: str, after: int) -> None:

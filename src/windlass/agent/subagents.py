@@ -18,7 +18,7 @@ from windlass.agent.call_previews import FIRST_AGENT, preview_call
 from windlass.agent.child_sessions import limit_spending
 from windlass.agent.subagent_job import SubagentJob
 from windlass.agent.subagent_world import restrict_world
-from windlass.core.errors import ConfigError
+from windlass.core.errors import ConfigError, ForOperator, NothingToDo
 from windlass.core.limits import Amount
 from windlass.core.messages import Label, ToolResult
 from windlass.core.result import RunResult
@@ -131,10 +131,12 @@ def _make_tool(
     )
     # The version is part of the setup, so that a resume with other sub-agents is noticed.
     version = digest([parts.setup for parts in team.values()])
+    tool = with_fields(tool, spec=replace(tool.spec, version=version), bind_run=bind_run)
+    if any(spec.undo for parts in team.values() for spec in parts.setup.tools):
+        # The same function: a call that undoes another finds that in its context.
+        tool = with_fields(tool, undo=tool, spec=replace(tool.spec, undo=tool.spec.effect))
     return with_fields(
         tool,
-        spec=replace(tool.spec, version=version),
-        bind_run=bind_run,
         team={one: partial(preview_call, parts) for one, parts in team.items()},
     )
 
@@ -176,8 +178,20 @@ async def _work_on_task(
     mask = parts.mask.combine_with(run.mask)
     own = replace(parts, world=world, setup=mask.mask_setup(setup), mask=mask)
     job = SubagentJob(own, run, call, context.call_id, parts.setup.limits)
+    if call.undoes is not None:
+        return await _undo_task(job, name, task, call.undoes.call_id)
     charges, result = await job.work(name, task)
     call.report_charges(charges)
+    return _result_for_caller(name, result)
+
+
+async def _undo_task(job: SubagentJob, name: str, task: str, undone_call: str) -> ToolResult:
+    try:
+        result = await job.undo(name, task, undone_call)
+    except NothingToDo:
+        return ToolResult.from_text("value", f"Nothing that {name} did is left to undo.")
+    except ForOperator as error:
+        return ToolResult.from_text("error", f"What {name} did is not undone: {error}")
     return _result_for_caller(name, result)
 
 

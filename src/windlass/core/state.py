@@ -264,6 +264,15 @@ class State(msgspec.Struct, frozen=True, gc=False):
         """The calls of the open step; empty if no step is open."""
         return self.step.calls if self.step else ()
 
+    def child_session_name(self, call_id: str) -> str:
+        """Return the name of the session that works for a call of the last run.
+
+        A call that undoes another one goes on with the session of that one.
+        """
+        undoes = self.run.undoes if self.run else ()
+        worked_for = next((undone.call_id for undone in undoes if undone.by == call_id), call_id)
+        return f"{self.session}/{worked_for}"
+
     @property
     def unfinished_calls(self) -> tuple[str, ...]:
         """The ids of the calls of the open step that have no result yet."""

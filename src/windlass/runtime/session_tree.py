@@ -43,5 +43,5 @@ def _leads_to(caller: State, session: State) -> bool:
     started = [call for call in caller.step_calls if call.began and call.phase != "closed"]
     return any(
         session.session == name or session.session.startswith(f"{name}.")
-        for name in (f"{caller.session}/{call.id}" for call in started)
+        for name in (caller.child_session_name(call.id) for call in started)
     )

@@ -252,6 +252,13 @@ def bind_tool(given: "Tool[..., Any]", run: CallerRun) -> "Tool[..., Any]":
     return replace(given, function=given.bind_run(run), reconcile=reconcile)
 
 
+def bind_tools(
+    tools: "Mapping[str, Tool[..., Any]]", run: CallerRun
+) -> "dict[str, Tool[..., Any]]":
+    """Return the tools for one run: those that have sessions of their own get it."""
+    return {name: bind_tool(tool, run) for name, tool in tools.items()}
+
+
 def _function_name(fn: ToolFunction) -> str:
     name = getattr(fn, "__name__", None)
     if not isinstance(name, str) or not name.isidentifier():

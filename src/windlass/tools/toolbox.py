@@ -34,7 +34,7 @@ from windlass.tools.attempts import (
     ToolTimedOut,
 )
 from windlass.tools.breaker import CircuitBreaker, EndpointVerdict
-from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolFunction, as_tool, bind_tool
+from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolFunction, as_tool, bind_tools
 from windlass.tools.outcomes import (
     breaker_verdict,
     build_result,
@@ -146,15 +146,11 @@ class Toolbox:
 
     def bind_run(self, run: CallerRun) -> "Toolbox":
         """Return the same tools for one run: tools of sub-agents get the run that they work for."""
-        bound = {
-            name: bind_tool(tool, run)
-            for name, tool in self._tools.items()
-            if tool.bind_run is not None
-        }
-        if not bound:
+        if all(tool.bind_run is None for tool in self._tools.values()):
             return self
         other = copy.copy(self)
-        other._tools = {**self._tools, **bound}  # noqa: SLF001 - a copy of our own
+        other._tools = bind_tools(self._tools, run)  # noqa: SLF001 - a copy of our own
+        other._undo_tools = bind_tools(self._undo_tools, run)  # noqa: SLF001 - as above
         return other
 
     def with_deps(self, deps: object) -> "Toolbox":

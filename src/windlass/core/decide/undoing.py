@@ -2,11 +2,13 @@
 
 The law: a call is undone at most once, the last one first, and only if this session made it. If it
 is not known whether it was undone, only what may happen twice is tried again. A call that failed
-by its own account, or that never started, has no effect that could be undone.
+by its own account, or that never started, has no effect that could be undone. What a sub-agent did
+is undone as a whole, in its own session, when the turn of its call comes, however its run ended.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 
 import msgspec
 from msgspec.structs import replace
@@ -83,7 +85,11 @@ class UndoPlan(msgspec.Struct, frozen=True):
 
 
 def plan_undo(
-    state: State, facts: Sequence[Fact], tools: Sequence[ToolSpec], run: int | None = None
+    state: State,
+    facts: Sequence[Fact],
+    tools: Sequence[ToolSpec],
+    run: int | None = None,
+    nested: Mapping[str, UndoPlan] = MappingProxyType({}),
 ) -> UndoPlan:
     """Return what of a run can be undone by the agent with these tools.
 
@@ -92,13 +98,7 @@ def plan_undo(
     """
     if state.run is not None and state.run.undo_due:
         run = state.run.number
-    outcomes = {item.call.id: item for item in _all_outcomes(state)}
-    undone = set(_undone_before(facts, outcomes, tools))
-    plans = [
-        plan
-        for number, part in _split_runs(facts)
-        if (plan := _plan_run(state.session, number, part, outcomes, tools, undone))
-    ]
+    plans = [plan for plan in list_undo_plans(state, facts, tools, nested) if plan.calls]
     if run is not None:
         plans = [plan for plan in plans if plan.run == run]
     if not plans:
@@ -109,7 +109,26 @@ def plan_undo(
     return plans[-1]
 
 
-def _all_outcomes(state: State) -> Iterator[CallOutcome]:
+def list_undo_plans(
+    state: State,
+    facts: Sequence[Fact],
+    tools: Sequence[ToolSpec],
+    nested: Mapping[str, UndoPlan],
+) -> list[UndoPlan]:
+    """Return what is still to be undone of each run; of some, this is nothing.
+
+    `nested` has what sub-agents did, by the call that they worked for.
+    """
+    outcomes = {item.call.id: item for item in list_outcomes(state)}
+    undone = set(_undone_before(facts, outcomes, tools))
+    return [
+        _plan_run(run, _find_snapshots(state.session, part), outcomes, tools, undone, nested)
+        for run, part in _split_runs(facts)
+    ]
+
+
+def list_outcomes(state: State) -> Iterator[CallOutcome]:
+    """Yield each call of a session that is closed, with its result."""
     for message in state.transcript:
         if isinstance(message, ToolResults):
             yield from (replace(item, call=unwrap_call(item.call)) for item in message.items)
@@ -148,36 +167,45 @@ def _undone_before(
             yield undone.call_id
 
 
-def _plan_run(
-    session: str,
-    run: int,
-    facts: Sequence[Fact],
-    outcomes: Mapping[str, CallOutcome],
-    tools: Sequence[ToolSpec],
-    undone: Collection[str],
-) -> UndoPlan | None:
-    """Return what of one run can be undone; None if there is nothing."""
+def _find_snapshots(session: str, facts: Sequence[Fact]) -> dict[str, str]:
+    """Return the calls that this session started in a run, in order, with what was kept of each."""
     snapshots: dict[str, str] = {}
     for fact in facts:
         # A fork holds the calls of another session, which are not for it to undo.
         if isinstance(fact, CallStarted) and fact.key == f"{session}/{fact.call_id}":
             # The first one counts: a call that runs again finds what its first run left.
             snapshots[fact.call_id] = snapshots.get(fact.call_id) or fact.snapshot
-    began = [
-        outcomes[call_id]
-        for call_id in reversed(snapshots)
-        if call_id in outcomes and outcomes[call_id].result.kind in UNDONE_KINDS
-    ]
+    return snapshots
+
+
+def _plan_run(
+    run: int,
+    snapshots: Mapping[str, str],
+    outcomes: Mapping[str, CallOutcome],
+    tools: Sequence[ToolSpec],
+    undone: Collection[str],
+    nested: Mapping[str, UndoPlan],
+) -> UndoPlan:
+    """Return what of one run can be undone, and what cannot."""
     undoable = {spec.name for spec in tools if spec.undo}
     reads = {spec.name for spec in tools if spec.effect == "read"}
-    calls = tuple(
-        UndoneCall(item.call.id, "", item.result.kind, item.result.text, snapshots[item.call.id])
-        for item in began
-        if item.call.name in undoable and item.call.id not in undone
-    )
-    names = dict.fromkeys(item.call.name for item in began)
-    left = [name for name in names if name not in undoable | reads]
-    return UndoPlan(run, calls, outcomes, tuple(left)) if calls else None
+    calls: list[UndoneCall] = []
+    left: list[str] = []
+    for call_id in reversed(snapshots):
+        item = outcomes.get(call_id)
+        inner = nested.get(call_id)
+        if item is None or (inner is None and item.result.kind not in UNDONE_KINDS):
+            continue
+        name = item.call.name
+        if inner is not None:
+            left += [f"{one} of {name}" for one in inner.left]
+        if name not in undoable | reads:
+            left.append(name)
+        is_wanted = name in undoable and call_id not in undone
+        if is_wanted and (inner is None or inner.calls):
+            text = item.result.text
+            calls.append(UndoneCall(call_id, "", item.result.kind, text, snapshots[call_id]))
+    return UndoPlan(run, tuple(calls), outcomes, tuple(dict.fromkeys(left)))
 
 
 def build_undo_note(outcomes: Sequence[CallOutcome], undone: Sequence[UndoneCall]) -> UserMessage:
