@@ -55,6 +55,7 @@ def build_agent(
             on_partial=plan.on_partial,
             on_limit=plan.on_limit,
             on_unknown=plan.on_unknown,
+            on_failure=more.on_failure,
             tools_offered_max=1 if more.searched else None,
         ),
         timeouts=TIMEOUTS,

@@ -14,6 +14,7 @@ from proof.simulate.plan_calls import (
     ReplyPlan,
     ScriptTraits,
     add_code,
+    plan_helped_write,
 )
 from proof.simulate.plan_calls import draw_lookup as _lookup
 from proof.simulate.plan_calls import draw_reply as _reply
@@ -37,6 +38,10 @@ T = TypeVar("T")
 RequestTrouble = FaultKind | Literal["drop", "cut", "stall", "slow"]
 CrashPoint = tuple[int, Literal["before", "after"]]
 KNOWLEDGE_KINDS = ("something", "something", "nothing", "fails", "denied")
+UNDOING_SHARE = 0.15
+"""How many of the sessions undo a run that does not complete."""
+HELPED_WRITE_SHARE = 0.05
+"""How many of the sessions begin with a write and a helper that writes as well."""
 IntrusionKind = Literal["resume", "run", "steer", "abandon"]
 
 
@@ -131,12 +136,27 @@ class PlanExtras:
     """The model must search for its tools."""
     masked: bool = False
     """The agent masks secrets as it does by default."""
+    on_failure: Literal["keep", "undo"] = "keep"
+    """Whether a run that does not complete is undone."""
     requests_burst: int | None = None
     """The provider limits requests: so many at once, and as many again within five seconds."""
 
 
 def draw_plan(seed: int) -> SessionPlan:
     """Draw the session of a seed."""
+    plan = _draw_sessions(seed)
+    helping = Random(f"{seed} helped write")
+    if helping.random() < HELPED_WRITE_SHARE:
+        replies = (plan_helped_write(helping), *plan.replies[1:])
+        plan = replace(plan, replies=replies, more=replace(plan.more, helped=True))
+    if Random(f"{seed} on failure").random() > UNDOING_SHARE:
+        return plan
+    # What comes behind its one run is what undoes it, and nobody else meddles with that.
+    more = replace(plan.more, on_failure="undo", intrusions=(), steers_between=())
+    return replace(plan, runs=1, more=more, control=LEFT_ALONE)
+
+
+def _draw_sessions(seed: int) -> SessionPlan:
     random = Random(seed)
     share = Random(f"{seed} beside")
     budget = share.choice(("0.01", "0.03", "0.06", "0.3")) if share.random() < 0.25 else None  # noqa: PLR2004

@@ -178,6 +178,23 @@ def _vary_with_code(random: Random, call: CallPlan) -> CallPlan:
     return replace(code, tool=CODE, arguments=f'{{"code": "Code {call.number}"}}')
 
 
+def plan_helped_write(random: Random) -> ReplyPlan:
+    """Return a reply with a write and a helper that writes as well, which nobody objects to."""
+    tools = [name for name, effect in EFFECTS.items() if effect != "read"]
+
+    def plan_write(number: int) -> CallPlan:
+        arguments = f'{{"number": {number}}}'
+        return CallPlan(random.choice(tools), number, arguments, "allow", "yes", "value")
+
+    # These numbers are free: no other reply has so many calls.
+    helped = plan_write(9)
+    inner = INNER_FROM + helped.number * 10
+    replies = [ReplyPlan("", "", (plan_write(inner + at),), "end") for at in range(2)]
+    arguments = f'{{"task": "Task {helped.number}"}}'
+    helper = replace(helped, tool=HELPER, arguments=arguments, task=tuple(replies))
+    return ReplyPlan("", "", (plan_write(8), helper), "end")
+
+
 def _draw_helper_reply(extra: Random, first: int, at: int) -> ReplyPlan:
     numbers = range(first + 3 * at, first + 3 * at + extra.choice((0, 1, 1, 2)))
     calls = (_draw_call(extra, extra, number) for number in numbers)

@@ -14,7 +14,7 @@ from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal, make_
 from proof.simulate.people import call_number, reply_to_question
 from proof.simulate.plan import SessionPlan
 from proof.simulate.provider_limit import ProviderLimit
-from proof.simulate.undoing import undo_session
+from proof.simulate.undoing import finish_due_undo, split_undo_facts, undo_session
 from windlass.agent.agent import Agent
 from windlass.agent.answering import answer
 from windlass.core.errors import (
@@ -67,7 +67,9 @@ class PlayedSession:
     inner: dict[str, list[Fact]] = field(default_factory=dict[str, list[Fact]])
     """The facts of the sessions of helpers and of code, by session."""
     undo_facts: Sequence[Fact] = ()
-    """What was recorded when people undid the runs, after all else."""
+    """What was recorded when the runs were undone, after all else."""
+    inner_undo_facts: dict[str, list[Fact]] = field(default_factory=dict[str, list[Fact]])
+    """The same of the sessions of helpers, by session."""
     beside: list["PlayedSession"] = field(default_factory=list["PlayedSession"])
 
     @property
@@ -112,15 +114,29 @@ async def _play_session(
             await _run_process(played, clock, number)
         if not _is_over(played.state, number):
             raise AssertionError(f"run {number} did not end in {PROCESSES_MAX} processes")
-    # Messages that nobody could take any more are refused; then each has its fact.
-    await build_agent(played.outside, ProcessPower(None, has_run=False), clock).drive(plan.session)
+    if plan.more.on_failure == "undo":
+        await finish_due_undo(plan, played.outside, clock)
+    else:
+        # Messages that nobody could take any more are refused; then each has its fact.
+        last = build_agent(played.outside, ProcessPower(None, has_run=False), clock)
+        await last.drive(plan.session)
+    await undo_session(plan, played.outside, clock)
     await _read_journal(played)
-    for key in sorted(played.outside.started) if plan.more.helped or plan.more.coded else ():
-        # The session of a helper is named by the key of the call that it works for.
-        played.inner[key] = list(await store.read(key))
-    played.inner = {key: facts for key, facts in played.inner.items() if facts}
-    played.undo_facts = await undo_session(plan, played.outside, clock)
+    keys = sorted(played.outside.started) if plan.more.helped or plan.more.coded else ()
+    # The session of a helper or of code is named by the key of the call that it works for.
+    played.inner = {key: facts for key in keys if (facts := list(await store.read(key)))}
+    _set_undoing_apart(played)
     return played
+
+
+def _set_undoing_apart(played: PlayedSession) -> None:
+    """Keep what was recorded by runs that undo others apart: it has rules of its own."""
+    played.facts, played.undo_facts = split_undo_facts(played.facts)
+    played.state = reduce(apply_fact, played.facts, State(played.plan.session))
+    for key, facts in played.inner.items():
+        played.inner[key], undone = split_undo_facts(facts)
+        if undone:
+            played.inner_undo_facts[key] = undone
 
 
 def _is_over(state: State, number: int) -> bool:

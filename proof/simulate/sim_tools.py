@@ -6,12 +6,18 @@ from typing import Any
 
 from proof.simulate.outside import OutsideWorld, ProcessPower, ToolEffect
 from proof.simulate.plan import CODE, EFFECTS, HELPER
-from windlass.core.context_facts import UndoneCall
 from windlass.core.decide.undoing import undo_tool_name
 from windlass.core.messages import ToolResult, ToolSpec
 from windlass.core.moves import ClearedCall
 from windlass.core.tool_search import CALL_SPEC, SEARCH_SPEC
-from windlass.ports import CallContext, CallerRun, ReconcileOutcome, RunBoundTools, Tools
+from windlass.ports import (
+    CallContext,
+    CallerRun,
+    ReconcileOutcome,
+    RunBoundTools,
+    Tools,
+    UndoableTools,
+)
 
 SCHEMA = {
     "type": "object",
@@ -26,6 +32,7 @@ UNDO_SPECS = tuple(
     ToolSpec(undo_tool_name(spec.name), "undo", SCHEMA, spec.undo) for spec in SPECS if spec.undo
 )
 WITH_SESSIONS = (HELPER, CODE)
+UNDO_HELPER = undo_tool_name(HELPER)
 LONG = " and so on" * 40
 """Padding that makes a result long enough to be compacted later."""
 
@@ -62,9 +69,12 @@ class SimTools:
 
     @property
     def undo_specs(self) -> tuple[ToolSpec, ...]:
-        return UNDO_SPECS
+        own = self._others.undo_specs if isinstance(self._others, UndoableTools) else ()
+        return (*UNDO_SPECS, *(spec for spec in own if spec.name == UNDO_HELPER))
 
     async def take_snapshot(self, cleared: ClearedCall, context: CallContext) -> str:
+        if cleared.call.name in WITH_SESSIONS:
+            return ""
         context.report("looking before it runs")
         await asyncio.sleep(0.004)
         self._power.check_on()
@@ -83,7 +93,7 @@ class SimTools:
         outside = self._outside
         if cleared.key not in outside.started:
             outside.problems.append(f"J1: {cleared.key} runs before its start is recorded")
-        if cleared.call.name in WITH_SESSIONS and self._others is not None:
+        if cleared.call.name in (*WITH_SESSIONS, UNDO_HELPER) and self._others is not None:
             return await self._others.run(cleared, context)
         number = int(cleared.arguments["number"])
         manner = outside.call_plan(number).manner
@@ -91,7 +101,8 @@ class SimTools:
         await asyncio.sleep(0.01 * (1 + number % 3))
         self._power.check_on()
         if context.undoes is not None:
-            return await self._undo(cleared, context.undoes)
+            target = f"{context.session}/{context.undoes.call_id}"
+            return await self._undo(cleared, target)
         if manner == "raise":
             raise OSError("the tool failed")
         self._do_effect(cleared, number)
@@ -102,14 +113,14 @@ class SimTools:
         self._power.check_on()
         return tool_result(cleared.call.name, number)
 
-    async def _undo(self, cleared: ClearedCall, undone: UndoneCall) -> ToolResult:
-        effect = ToolEffect(cleared.key, undone.call_id, int(cleared.arguments["number"]))
+    async def _undo(self, cleared: ClearedCall, target: str) -> ToolResult:
+        effect = ToolEffect(cleared.key, target, int(cleared.arguments["number"]))
         targets = [each.tool for each in self._outside.undone]
-        if cleared.spec.effect == "write" or undone.call_id not in targets:
+        if cleared.spec.effect == "write" or target not in targets:
             self._outside.undone.append(effect)
         await asyncio.sleep(0.01)
         self._power.check_on()
-        return ToolResult.from_text("value", f"{undone.call_id} is undone")
+        return ToolResult.from_text("value", f"{target} is undone")
 
     def _do_effect(self, cleared: ClearedCall, number: int) -> None:
         effect = cleared.spec.effect

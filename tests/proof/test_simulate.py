@@ -106,6 +106,7 @@ def test_all_that_a_run_can_do_is_played() -> None:
         *("grant for one", "grant for a tool", "denied reply", "policy_denied", "expired"),
         *("a helper", "a helper interrupted", "beside", "refused", "steered", "overflow"),
         *("context_overflow", "budget_exceeded", "granted", "summary failed", "pinned"),
+        *("undone after a failure", "a helper undone", "a helper's undo interrupted"),
     }
     assert wanted - seen.keys() == set()
 
@@ -144,6 +145,15 @@ def _features(played: PlayedSession) -> Iterator[str]:
     yield from ("pinned" for pinned in more.pinned if pinned)
     planned = (fact for fact in played.undo_facts if isinstance(fact, UndoPlanned))
     yield from (type(fact).__name__ for fact in planned)
+    yield from ("undone after a failure" for fact in played.facts if _is_undo_due(fact))
+    undoing = [fact for facts in played.inner_undo_facts.values() for fact in facts]
+    yield from ("a helper undone" for fact in undoing if isinstance(fact, UndoPlanned))
+    resumed = (fact for fact in undoing if type(fact).__name__ == "RunResumed")
+    yield from ("a helper's undo interrupted" for _ in resumed)
+
+
+def _is_undo_due(fact: Fact) -> bool:
+    return isinstance(fact, RunEnded) and fact.undo
 
 
 @cache
@@ -288,7 +298,8 @@ def a_second_driver(played: PlayedSession) -> bool:
 def late_end(played: PlayedSession) -> bool:
     for drive in played.drives:
         drive.ended_at += 0.2
-    return any(one.cancelled_at is not None and one.powered for one in played.drives)
+    cancelled = any(one.cancelled_at is not None and one.powered for one in played.drives)
+    return cancelled and played.plan.more.on_failure == "keep"
 
 
 def steered_twice(played: PlayedSession) -> bool:
@@ -313,6 +324,20 @@ def undone_in_words_alone(played: PlayedSession) -> bool:
     undone, played.outside.undone = played.outside.undone, []
     finished = (fact for fact in played.undo_facts if isinstance(fact, CallFinished))
     return bool(undone) and any(fact.result.kind == "value" for fact in finished)
+
+
+def due_and_not_undone(played: PlayedSession) -> bool:
+    played.undo_facts = ()
+    return any(map(_is_undo_due, played.facts))
+
+
+def helper_undone_with_another_snapshot(played: PlayedSession) -> bool:
+    for facts in played.inner_undo_facts.values():
+        for at, fact in enumerate(facts):
+            if isinstance(fact, UndoPlanned):
+                undone = tuple(with_fields(one, snapshot="other") for one in fact.undone)
+                facts[at] = with_fields(fact, undone=undone)
+    return bool(played.inner_undo_facts)
 
 
 @dataclass(frozen=True)
@@ -343,6 +368,8 @@ CASES = [
     Case(undone_twice, "J2: .* was undone 2 times"),
     Case(undone_by_two_calls, "J2: .* was undone by 2 calls"),
     Case(undone_in_words_alone, "J2: .* is reported as undone, and was not"),
+    Case(due_and_not_undone, "J4: a run that did not complete was not undone"),
+    Case(helper_undone_with_another_snapshot, "J2: .* has another snapshot"),
 ]
 
 

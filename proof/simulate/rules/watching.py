@@ -32,7 +32,8 @@ PREFIX = 7
 def check_watching(played: PlayedSession) -> None:
     secret = _withheld_texts(played)
     for drive in (drive for drive in played.drives if not drive.was_too_late):
-        _check_cancel(drive)
+        if played.plan.more.on_failure == "keep":  # Else it waits until the run is undone.
+            _check_cancel(drive)
         _check_kept(drive, played)
         _check_unseen(drive, secret)
         if played.plan.watched and drive.powered:
