@@ -377,3 +377,27 @@ def test_a_chat_goes_on_after_a_question_for_later_and_after_ctrl_c(shell: Windl
         assert terminal.input_modes() == before
     assert (shell.project / "out").exists()
     assert not (shell.project / "x").exists()
+
+
+@pytest.mark.contract("T2")
+def test_undo_takes_back_what_the_last_run_did_and_then_the_run_before_it(
+    shell: WindlassShell,
+) -> None:
+    notes = shell.project / "notes.txt"
+    notes.write_text("before")
+    written = [call_chunks("write", f'{{"path":"notes.txt","content":"{word}"}}') for word in "ab"]
+    first, second = (chat_answer(chunks) for chunks in written)
+    shell.server.add_answers(first, text_answer("One."), second, text_answer("Two."))
+    with shell.windlass("chat", *MODEL, "--permission-mode", "allow-edits") as terminal:
+        for prompt, reply in (("go", "One."), ("again", "Two.")):
+            wait_for_prompt(terminal, "allow-edits")
+            terminal.type(f"{prompt}\r")
+            terminal.wait_for_text(reply)
+        for content in ("a", "before"):
+            wait_for_prompt(terminal, "allow-edits")
+            terminal.type("/undo\r")
+            terminal.wait_until(lambda _, wanted=content: notes.read_text() == wanted)
+        wait_for_prompt(terminal, "allow-edits")
+        assert "Restored 'notes.txt'." in terminal.wait_for_text("undo_write")
+        terminal.type("/undo\r")
+        terminal.wait_for_text("no run with calls that can be undone")

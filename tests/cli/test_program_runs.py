@@ -13,6 +13,7 @@ from windlass.core.events import CallAnswered, Fact, RunResumed
 from windlass.gates import ask
 from windlass.journals import SqliteJournal
 from windlass.testing import PowerCutJournal, ScriptedModel, call
+from windlass.tools import Workspace, file_tools
 
 pytestmark = pytest.mark.realtime
 SESSION = "order-1042"
@@ -145,3 +146,25 @@ async def be_ready_at_once(
     _service: object, _options: object, *, on_ready: Callable[[str], None]
 ) -> None:
     on_ready("http://127.0.0.1:8420")
+
+
+@pytest.mark.contract("J9")
+def test_a_run_of_a_program_is_not_undone_from_a_shell(cli: Cli, tmp_path: Path) -> None:
+    """J9: the command line's own agent never takes over a run of a program, nor undoes it."""
+    path = tmp_path / "s.db"
+
+    async def run() -> None:
+        script = [call("write", {"path": "a.txt", "content": "x"}), "Done."]
+        with SqliteJournal(path) as journal:
+            tools = file_tools(Workspace(tmp_path))
+            agent = Agent(ScriptedModel(script), name="clerk", tools=tools, journal=journal)
+            await agent.run("Write it.", session=SESSION)
+
+    asyncio.run(run())
+    before = read_facts(path)
+    done = cli("undo", "order", "--journal", str(path), "--permission-mode", "allow-all")
+    assert done.exit_code == 2, done.output
+    assert "is not undone from here" in words(done.stderr)
+    assert f'agent.undo("{SESSION}")' in words(done.stderr)
+    assert read_facts(path) == before
+    assert (tmp_path / "a.txt").read_text() == "x"

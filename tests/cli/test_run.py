@@ -110,6 +110,17 @@ def test_what_a_run_did_can_be_undone(cli: Cli, server: FaultServer) -> None:
     assert "no run with calls that can be undone" in again.stderr
 
 
+def test_a_run_that_does_not_complete_is_undone_if_asked_for(cli: Cli, server: FaultServer) -> None:
+    Path("old.txt").write_text("before")
+    write = [call_chunks("write", json.dumps({"path": name, "content": "x"})) for name in NAMES]
+    server.add_answers(*(chat_answer(chunk) for chunk in write))
+    done = cli(*RUN, *ALLOW, "--max-steps", "2", "--on-failure", "undo", "go")
+    assert done.exit_code != 0
+    assert "What it did is undone" in done.stderr
+    assert Path("old.txt").read_text() == "before"
+    assert not Path("new.txt").exists()
+
+
 def test_every_event_as_a_line_of_json(cli: Cli, server: FaultServer) -> None:
     """E1, L3: the events as they come, and the result as the last line."""
     server.add_answers(text_answer("Done."))

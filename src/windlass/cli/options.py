@@ -13,7 +13,13 @@ from windlass.cli.session_picker import PICK
 from windlass.cli.trust import trust_option
 from windlass.core.errors import ConfigError
 from windlass.project.files import read_failure
-from windlass.project.settings import PERMISSION_MODES, SANDBOX_MODES, SETTING_KEYS, THINKING_MODES
+from windlass.project.settings import (
+    ON_FAILURE,
+    PERMISSION_MODES,
+    SANDBOX_MODES,
+    SETTING_KEYS,
+    THINKING_MODES,
+)
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 SETTING_OF_OPTION = {"system": "instructions", "no_flow_guard": "flow_guard"}
@@ -84,7 +90,7 @@ def _permission_options(command: CommandT) -> CommandT:
 
 
 def limit_options(command: CommandT) -> CommandT:
-    """When a run ends at the latest."""
+    """When a run ends at the latest, and what becomes of one that does not complete."""
     return _apply_options(
         command,
         [
@@ -94,6 +100,11 @@ def limit_options(command: CommandT) -> CommandT:
             ),
             click.option("--max-tokens", metavar="N", help="Tokens, input and output together."),
             click.option("--timeout", metavar="TIME", help="Working time: 90, 90s, 15m, 2h."),
+            click.option(
+                "--on-failure",
+                type=click.Choice(ON_FAILURE),
+                help="undo: take back what the run did if it does not complete.",
+            ),
         ],
     )
 

@@ -115,6 +115,9 @@ def show_summary(screen: Screen, result: RunResult[Any], *, show_session: bool =
         screen.write_line(line, TROUBLE, mark=glyphs.trouble)
     else:
         screen.write_line(line, BAD, mark=glyphs.no)
+    if result.undo_due:
+        undone = f"What it did is undone by a run of its own: windlass watch {result.session_id}"
+        screen.write_line(undone, QUIET, indent=2)
     if result.outcome in ("paused", "released"):
         screen.write_line(f"windlass resume {result.session_id}", indent=2)
 

@@ -98,7 +98,8 @@ def undo(
 
     Files get back what they held before, unless somebody changed them since. What other tools did
     is undone if they can do it. Shell commands cannot be undone. The policy decides about each
-    call, as when it was made.
+    call, as when it was made. Runs that a program started with an agent of its own are undone by
+    that program.
     """
     flags = collect_flags(given)
     context = load_context(flags, output_format=output_format, quiet=quiet, trust=given["trust"])
@@ -114,9 +115,15 @@ async def _undo_one(
         else:
             summary = await find_session(journal, session)
         name = summary.session
+        facts = await journal.read(name)
+        if explain_program_run(name, facts):
+            raise ConfigError(
+                f"session {name} is not undone from here: its runs belong to a program, whose "
+                f'tools this command does not have. The program calls agent.undo("{name}")'
+            )
         agent = await load_recorded_agent(journal, name, flags, open_folder=context.open_folder)
         context = replace(context, agent=agent)
-        context.terminal.live.learn_calls(await journal.read(name))
+        context.terminal.live.learn_calls(facts)
         async with context.open_session(journal) as opened:
             result = await context.terminal.drive_run(
                 opened.agent,

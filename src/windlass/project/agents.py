@@ -24,6 +24,7 @@ from windlass.core.context import Compaction
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits
 from windlass.core.schema import JsonSchema
+from windlass.core.setup import LoopPolicy
 from windlass.models.http.errors import mask_keys
 from windlass.models.reply_cache import cache_replies
 from windlass.models.resolve import is_local_url, resolve_model
@@ -234,6 +235,7 @@ class ProjectAgent:
                 tokens=settings.max_tokens,
                 seconds=settings.timeout,
             ),
+            rules=LoopPolicy(on_failure=settings.on_failure),
             journal=journal,
             secrets=project.secrets.revealed,
             telemetry=hook_observer(settings.hooks),

@@ -23,6 +23,7 @@ EditingKeys: TypeAlias = Literal["emacs", "vi"]
 InterpreterMode: TypeAlias = Literal["off", "on", "tools"]
 SandboxMode: TypeAlias = Literal["auto", "require"]
 BrowserMode: TypeAlias = Literal["off", "on", "unconfined"]
+OnFailure: TypeAlias = Literal["keep", "undo"]
 ThinkingMode: TypeAlias = Literal["show", "fold", "hide"]
 
 PERMISSION_MODES: tuple[PermissionMode, ...] = (
@@ -36,6 +37,7 @@ EDITING_KEYS: tuple[EditingKeys, ...] = ("emacs", "vi")
 INTERPRETER_MODES: tuple[InterpreterMode, ...] = ("off", "on", "tools")
 SANDBOX_MODES: tuple[SandboxMode, ...] = ("auto", "require")
 BROWSER_MODES: tuple[BrowserMode, ...] = ("off", "on", "unconfined")
+ON_FAILURE: tuple[OnFailure, ...] = ("keep", "undo")
 THINKING_MODES: tuple[ThinkingMode, ...] = ("show", "fold", "hide")
 NO_LIMIT = "none"
 """How a file says that there is no limit, because TOML has no null."""
@@ -77,6 +79,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_usd: Decimal | None = None
     max_tokens: int | None = None
     timeout: float | None = None
+    on_failure: OnFailure = "keep"
     agent: str = ""
     journal: str = ""
     retention: float | None = None
@@ -273,6 +276,9 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
     "max_tokens": SettingKey(parse_count, "tokens for one run", strictness=limit_strictness),
     "timeout": SettingKey(
         parse_seconds, "working time of one run, in seconds", strictness=limit_strictness
+    ),
+    "on_failure": SettingKey(
+        parse_choice(*ON_FAILURE), "keep or undo what a run did that does not complete"
     ),
     "agent": SettingKey(parse_text, "the agent to run, from [agents.NAME]", per_agent=False),
     "journal": SettingKey(
