@@ -125,3 +125,32 @@ def test_secrets_are_set_listed_and_deleted_and_never_shown(cli: Cli) -> None:
     assert cli("secrets", "delete", "MY_KEY").exit_code == 0
     assert "There is no secret" in cli("secrets", "list").stdout
     assert cli("secrets", "delete", "MY_KEY").exit_code != 0
+
+
+@pytest.mark.contract("G8")
+def test_secrets_of_the_environment_and_of_dotenv_are_listed_by_name_alone(
+    cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each comes from, which one goes first, and what has no effect; never a value."""
+    value = "correct-horse-battery-staple"
+    monkeypatch.setenv("HARBOUR_TOKEN", f"{value}-1")
+    lines = [f"HARBOUR_TOKEN={value}-2", f"TIDE_API_KEY={value}-3", "SIZE=3"]
+    (project / ".env").write_text("\n".join(lines))
+    for name in ("TIDE_API_KEY", "HARBOUR_TOKEN"):
+        assert cli("secrets", "set", name, "--command", "pass show it").exit_code == 0
+    untrusted = cli("secrets", "list").stdout.splitlines()
+    assert "TIDE_API_KEY  .env  (not used: windlass trust)" in untrusted
+    assert "TIDE_API_KEY  command: pass show it" in untrusted
+    assert cli("trust", "--yes").exit_code == 0
+    listed = cli("secrets", "list").stdout
+    assert listed.splitlines() == [
+        "HARBOUR_TOKEN  .env  (the environment goes first)",
+        "HARBOUR_TOKEN  command: pass show it  (the environment goes first)",
+        "HARBOUR_TOKEN  environment",
+        "TIDE_API_KEY  .env",
+        "TIDE_API_KEY  command: pass show it  (.env goes first)",
+    ]
+    assert value not in listed
+    for name, place in (("TIDE_API_KEY", "the file .env"), ("HARBOUR_TOKEN", "the environment")):
+        assert cli("secrets", "delete", name).exit_code == 0
+        assert f"{name} is set in {place}" in cli("secrets", "delete", name).stderr
