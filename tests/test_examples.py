@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from page_browser import find_browser
+from warm_python import run_program
 
 ROOT = Path(__file__).resolve().parent.parent
 GUARD = ROOT / "tests" / "support" / "no_network.py"
@@ -44,6 +45,34 @@ PRINTS = {
         "the server got /booked?ship=Vesta",
         "It is booked.",
     ],
+    "reply_cache": [
+        "The jib weighs two tonnes. (0 of 1 from the disk)",
+        *["The jib weighs two tonnes. (1 of 1 from the disk)"] * 2,
+    ],
+    "token_counts": [
+        "Anthropic: 13 provider",
+        "Groq: 6 estimate",
+        "6 tokens or so: What does the jib weigh?",
+        "7 tokens or so: Wie schwer ist der Ausleger?",
+        '10 tokens or so: {"part": "jib", "tonnes": 2}',
+    ],
+    "text_protocols": [
+        *["look_up('jib')"] * 3,
+        *(f"{protocol}: Two tonnes." for protocol in ("react", "qwen", "text")),
+    ],
+    "documents": ["Two tonnes, for 900 EUR.", "In May."],
+    "router": ["parts: Two tonnes.", "orders: On Monday."],
+    "critic": ["The jib is heavy. Say how heavy.", "The jib weighs two tonnes. "],
+    "discussion": [
+        "chair: How do we move the jib?",
+        "engineer: It weighs two tonnes.",
+        "buyer: That is too heavy for our truck.",
+        "engineer: Agreed.",
+        "buyer: Then we rent one.",
+    ],
+    "hand_over": ["clerk: Two tonnes."],
+    "remember": ["Ann wants weights in tonnes. (session monday, call c2_0)"],
+    "hooks": ["s ended as completed", "It was not allowed."],
     "undo": ["['Vesta'] storm", "completed: [] calm"],
     "triage": [
         "asked about {'ticket': 7, 'text': 'We are on it.'}",
@@ -74,13 +103,27 @@ def test_all_of_them_are_known() -> None:
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(PRINTS)
 
 
+def check_output(name: str, output: str) -> None:
+    # Who works side by side may end in any order.
+    assert sorted(output.splitlines()) == sorted(PRINTS[name])
+
+
 @pytest.mark.parametrize("name", PRINTS)
 @pytest.mark.slow
 def test_it_prints_its_answer(name: str, tmp_path: Path) -> None:
     if name == "browser":
         find_browser()
+    program = ROOT / "examples" / f"{name}.py"
+    exit_code, output, errors = run_program(program, tmp_path, seconds=50)
+    assert exit_code == 0, errors
+    check_output(name, output)
+
+
+@pytest.mark.slow
+def test_the_first_one_prints_its_answer_in_a_python_of_its_own(tmp_path: Path) -> None:
+    """As a newcomer starts it: nothing is imported yet."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", GUARD, ROOT / "examples" / f"{name}.py"],
+        [sys.executable, "-W", "error", GUARD, ROOT / "examples" / "first_agent.py"],
         capture_output=True,
         cwd=tmp_path,
         text=True,
@@ -88,5 +131,4 @@ def test_it_prints_its_answer(name: str, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    # Who works side by side may end in any order.
-    assert sorted(done.stdout.splitlines()) == sorted(PRINTS[name])
+    check_output("first_agent", done.stdout)

@@ -180,7 +180,7 @@ def _find_snapshots(session: str, facts: Sequence[Fact]) -> dict[str, str]:
 
 def _plan_run(
     run: int,
-    snapshots: Mapping[str, str],
+    snapshots: dict[str, str],
     outcomes: Mapping[str, CallOutcome],
     tools: Sequence[ToolSpec],
     undone: Collection[str],
