@@ -2,7 +2,8 @@
 
 import io
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,9 @@ OBJECTS = (
 )
 
 
-def text_pdf() -> bytes:
+def text_pdf(objects: Sequence[bytes]) -> bytes:
     body, places = b"%PDF-1.4\n", []
-    for number, content in enumerate(OBJECTS, 1):
+    for number, content in enumerate(objects, 1):
         places.append(len(body))
         body += b"%d 0 obj%bendobj\n" % (number, content)
     table = b"".join(b"%010d 00000 n \n" % place for place in places)
@@ -46,7 +47,7 @@ def text_pdf() -> bytes:
     return body + head + table + tail % (len(places) + 1, len(body))
 
 
-PDF = text_pdf()
+PDF = text_pdf(OBJECTS)
 MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 PACKAGE = "http://schemas.openxmlformats.org/package/2006"
@@ -265,7 +266,22 @@ def test_a_long_document_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(document_text, "SECONDS_MAX", -1.0)
     assert read_document_text("a.docx", word_file()).endswith(CUT_NOTE)
     monkeypatch.setattr(document_text, "PAGES_MAX", 0)
-    assert read_document_text("a.pdf", PDF).endswith(CUT_NOTE)
+    assert list(document_text._read_pages(PDF)) == [CUT_NOTE]
+
+
+def slow_pdf() -> bytes:
+    """A PDF of 100 KB with a page that keeps its reader busy for hours."""
+    page = zlib.compress(b"BT /F1 12 Tf (a) Tj ET\n" * 3_000_000)
+    stream = b"<</Length %d/Filter/FlateDecode>>stream\n%b\nendstream " % (len(page), page)
+    return text_pdf([stream if b"stream" in one else one for one in OBJECTS])
+
+
+@pytest.mark.contract("T10")
+@pytest.mark.slow
+def test_a_page_that_takes_for_ever_ends_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_text, "SECONDS_MAX", 3.0)
+    with pytest.raises(UnreadableDocument, match="it takes more than 3 seconds"):
+        read_document_text("a.pdf", slow_pdf())
 
 
 def test_a_broken_document_is_told_to_the_model(tmp_path: Path, read: Callable[..., Any]) -> None:

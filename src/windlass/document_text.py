@@ -1,16 +1,23 @@
 """Documents in, text out: PDF, Word, PowerPoint and Excel, for tools, prompts and knowledge.
 
 The law: whatever a file holds, reading it ends, and takes no more memory than its limits allow. An
-archive is unpacked once, and counted, before anything else opens it. Formulas, macros and links are
-never followed. The packages that read the formats are imported with the first file that needs them.
+archive is unpacked once, and counted, before anything else opens it. A PDF is read by a process of
+its own, because one page can keep its reader busy for ever, and a thread cannot be stopped.
+Formulas, macros and links are never followed. The packages that read the formats are imported with
+the first file that needs them.
 """
 
 import io
+import json
 import struct
+import subprocess
+import sys
 import time
 import zipfile
 import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -25,7 +32,9 @@ PAGES_MAX = 2_000
 TEXT_CHARS_MAX = 4_000_000
 """Characters of text that are taken from one document; the rest is left out, and told."""
 SECONDS_MAX = 20.0
-"""How long one document may take. It is looked at between two pages, tables or paragraphs."""
+"""How long one document may take: a PDF by a clock outside, others between two parts of them."""
+PROCESS_BYTES_MAX = 2 * 2**30
+"""Memory of the process that reads a PDF."""
 RENDERED_PAGES_MAX = 4
 """Pages without text that are shown as pictures."""
 RENDERED_WIDTH = 1_000
@@ -62,13 +71,59 @@ def read_document_text(name: str, data: bytes) -> str:
 
 def read_pdf_title(data: bytes) -> str:
     """Return the title that a PDF says it has; empty if it says none, or is damaged."""
+    try:
+        return "".join(_read_apart("title", data))
+    except UnreadableDocument:
+        return ""  # The title of a broken file does not matter.
+
+
+def _read_apart(what: str, data: bytes) -> Iterator[str]:
+    """Yield what a process of its own reads in a PDF; it is killed if it takes too long.
+
+    Raises UnreadableDocument if it fails, or if there is nothing when its time is over.
+    """
+    # -P: a file beside the document must not take the place of a package.
+    program = "from windlass.document_text import answer_request; answer_request()"
+    command = [sys.executable, "-P", "-c", program, what]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own program
+            command, input=data, capture_output=True, timeout=SECONDS_MAX, check=False
+        )
+    except subprocess.TimeoutExpired as late:
+        lines = (late.stdout or b"").split(b"\n")[:-1]
+        if not lines:
+            raise UnreadableDocument(f"it takes more than {SECONDS_MAX:g} seconds") from None
+        yield from map(json.loads, lines)
+        yield CUT_NOTE
+        return
+    for line in done.stdout.splitlines():
+        yield json.loads(line)
+    if done.returncode:
+        reason = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise UnreadableDocument(f"it cannot be read ({reason[:80] or 'its reader was ended'})")
+
+
+def answer_request() -> None:
+    """Read a PDF from standard input, and print what was asked for, a part on each line."""
+    with suppress(ImportError, ValueError, OSError):  # Not every system has these limits.
+        import resource  # noqa: PLC0415 - as above
+
+        # If the caller is killed, nobody else would end this process.
+        resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS_MAX) + 5,) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, (PROCESS_BYTES_MAX,) * 2)
+    try:
+        for part in _PDF_PARTS[sys.argv[1]](sys.stdin.buffer.read()):
+            sys.stdout.write(json.dumps(part) + "\n")
+            sys.stdout.flush()
+    except Exception as error:  # noqa: BLE001 - the reader raises errors of many kinds
+        sys.exit(type(error).__name__)
+
+
+def _read_title(data: bytes) -> Iterator[str]:
     import pypdf  # noqa: PLC0415 - an extra
 
-    try:
-        about = pypdf.PdfReader(io.BytesIO(data)).metadata
-        return str(about.title or "") if about else ""
-    except Exception:  # noqa: BLE001 - the title of a broken file does not matter
-        return ""
+    about = pypdf.PdfReader(io.BytesIO(data)).metadata
+    yield str(about.title or "") if about else ""
 
 
 def require_reader(name: str) -> None:
@@ -118,6 +173,10 @@ def _check_archive(data: bytes) -> None:
 
 
 def _read_pdf(data: bytes) -> Iterator[str]:
+    return _read_apart("text", data)
+
+
+def _read_pages(data: bytes) -> Iterator[str]:
     import pypdf  # noqa: PLC0415 - an extra
 
     reader = pypdf.PdfReader(io.BytesIO(data))
@@ -200,12 +259,15 @@ def render_pdf_pages(data: bytes) -> list[bytes]:
     """
     if find_spec("pypdfium2") is None:
         raise ConfigError("showing PDF pages needs: pip install 'windlass[documents]'")
+    pages = [page for page in _read_apart("pictures", data) if page != CUT_NOTE]
+    return [b64decode(page) for page in pages]
+
+
+def _draw_pages(data: bytes) -> Iterator[str]:
     pypdfium2: Any = import_module("pypdfium2")
-    try:
-        document: Any = pypdfium2.PdfDocument(data)
-        return [_render_page(document[at]) for at in range(min(len(document), RENDERED_PAGES_MAX))]
-    except Exception as error:
-        raise UnreadableDocument(f"it cannot be shown ({type(error).__name__})") from error
+    document: Any = pypdfium2.PdfDocument(data)
+    for at in range(min(len(document), RENDERED_PAGES_MAX)):
+        yield b64encode(_render_page(document[at])).decode()
 
 
 def _render_page(page: Any) -> bytes:  # noqa: ANN401 - the package has no types
@@ -231,3 +293,11 @@ def _encode_png(width: int, height: int, channels: int, lines: Iterable[bytes]) 
         for kind, body in chunks
     )
     return b"\x89PNG\r\n\x1a\n" + b"".join(encoded)
+
+
+_PDF_PARTS: dict[str, Callable[[bytes], Iterator[str]]] = {
+    "text": _read_pages,
+    "title": _read_title,
+    "pictures": _draw_pages,
+}
+"""What a process of its own can be asked to read in a PDF."""
