@@ -1,7 +1,10 @@
 """Credentials of clouds: found where the clouds' own tools find them, and checked by stand-ins."""
 
+import asyncio
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from hashlib import sha1
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -531,9 +534,9 @@ def test_what_is_wrong_for_vertex_is_named(tmp_path: Path) -> None:
     assert "GOOGLE_CLOUD_PROJECT" in config_error("vertex:m", {"HOME": str(tmp_path)})
     missing = {**bare, "GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "no.json")}
     assert "there is no file" in config_error("vertex:m", missing)
-    (tmp_path / "other.json").write_text('{"type": "external_account"}')
+    (tmp_path / "other.json").write_text('{"type": "impersonated_service_account"}')
     other = {**bare, "GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "other.json")}
-    assert "external_account" in config_error("vertex:m", other)
+    assert "impersonated_service_account" in config_error("vertex:m", other)
     evil = {**bare, "GOOGLE_CLOUD_LOCATION": "evil.example/x?"}
     assert "is not a name" in config_error("vertex:m", evil)
 
@@ -628,3 +631,196 @@ def test_secrets_of_a_cloud_are_masked() -> None:
 def test_a_cloned_repository_cannot_say_where_credentials_go(name: str) -> None:
     assert not may_come_from_dotenv(name)
     assert may_come_from_dotenv("AWS_SECRET_ACCESS_KEY")
+
+
+# ── roles, workloads and sign-ins ────────────────────────────────────────────
+
+FAR = 4_070_908_800
+"""In seconds since the epoch: in the year 2099."""
+
+
+async def ask_with_roles(environ: Mapping[str, str], answer: Any, variable: str) -> list[Any]:
+    """Ask Bedrock with keys of another service. Returns the requests that this one got."""
+    service = AwsService(KEY_ID, SECRET, "eu-west-1", HELLO, session_token="a-session-token")
+    async with FaultServer(always=answer) as keys, FaultServer(always=service) as server:
+        found = {**environ, "AWS_REGION": "eu-west-1", variable: keys.url.removesuffix("/v1")}
+        assert await ask("bedrock:m", found, base_url=server.url) == "Hello"
+        return list(keys.requests)
+
+
+@pytest.mark.slow
+async def test_the_account_of_a_cluster_takes_a_role(tmp_path: Path) -> None:
+    """P3: IRSA. The token comes from a file, and is exchanged for keys."""
+    (tmp_path / "token").write_text("a-cluster-token\n")
+
+    def sts(request: ReceivedRequest) -> WireAnswer:
+        form = read_form(request)
+        right = {
+            "Action": "AssumeRoleWithWebIdentity",
+            "Version": "2011-06-15",
+            "RoleArn": "arn:aws:iam::123456789012:role/reader",
+            "WebIdentityToken": "a-cluster-token",
+            "RoleSessionName": "windlass",
+        }
+        if form != right or request.headers.get("accept") != "application/json":
+            return refuse_with(400, {"Error": {"Code": "InvalidIdentityToken"}})
+        keys = {"AccessKeyId": KEY_ID, "SecretAccessKey": SECRET, "Expiration": FAR}
+        result = {"Credentials": {**keys, "SessionToken": "a-session-token"}}
+        inner = {"AssumeRoleWithWebIdentityResult": result}
+        return refuse_with(200, {"AssumeRoleWithWebIdentityResponse": inner})
+
+    environ = {
+        "HOME": "/nowhere",
+        "AWS_WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "token"),
+        "AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/reader",
+    }
+    assert len(await ask_with_roles(environ, sts, "AWS_ENDPOINT_URL_STS")) == 1
+    plain = {**environ, "AWS_REGION": "eu-west-1", "AWS_ENDPOINT_URL_STS": "http://sts.example"}
+    assert "must begin with https" in config_error("bedrock:m", plain)
+
+
+def write_config(home: Path, text: str) -> dict[str, str]:
+    (home / ".aws" / "sso" / "cache").mkdir(parents=True)
+    (home / ".aws" / "config").write_text(text)
+    return {"HOME": str(home), "AWS_PROFILE": "work"}
+
+
+@pytest.mark.slow
+async def test_a_profile_that_signs_in_through_a_browser_uses_its_token(tmp_path: Path) -> None:
+    """P3: the token that `aws sso login` left; without one, it says what to do."""
+    environ = write_config(
+        tmp_path,
+        "[profile work]\nsso_session = office\nsso_account_id = 123456789012\n"
+        "sso_role_name = reader\n[sso-session office]\nsso_start_url = https://office.example\n"
+        "sso_region = eu-central-1\n",
+    )
+
+    def portal(request: ReceivedRequest) -> WireAnswer:
+        path = "/federation/credentials?role_name=reader&account_id=123456789012"
+        token = request.headers.get("x-amz-sso_bearer_token")
+        if request.path != path or token != "a-browser-token":
+            return refuse_with(401, {"message": "Session token not found or invalid"})
+        keys = {"accessKeyId": KEY_ID, "secretAccessKey": SECRET, "expiration": FAR * 1000}
+        return refuse_with(200, {"roleCredentials": {**keys, "sessionToken": "a-session-token"}})
+
+    with pytest.raises(ModelError, match="aws sso login"):
+        await ask_with_roles(environ, portal, "AWS_ENDPOINT_URL_SSO")
+    name = sha1(b"office", usedforsecurity=False).hexdigest()
+    cache = tmp_path / ".aws" / "sso" / "cache" / f"{name}.json"
+    cache.write_text('{"accessToken": "a-browser-token"}')
+    assert len(await ask_with_roles(environ, portal, "AWS_ENDPOINT_URL_SSO")) == 1
+
+
+@pytest.mark.realtime
+@pytest.mark.slow
+async def test_a_profile_can_have_a_command_that_prints_keys(tmp_path: Path) -> None:
+    """P3: without a shell, and only in the file that no project can name."""
+    script = tmp_path / "keys.py"
+    keys = {"Version": 1, "AccessKeyId": KEY_ID, "SecretAccessKey": SECRET}
+    keys |= {"SessionToken": "a-session-token", "Expiration": "2099-01-01T00:00:00Z"}
+    printing = f"print({json_text(keys)!r})"
+    script.write_text(f"import sys\nassert sys.argv[1:] == ['a b', ';']\n{printing}")
+    line = f'credential_process = {sys.executable} {script} "a b" ;'
+    environ = write_config(tmp_path, f"[profile work]\n{line}\n")
+    await ask_with_roles(environ, refuse_with(500, ""), "UNUSED")
+    script.write_text("raise SystemExit('the key is abc')")
+    with pytest.raises(ModelError, match="credential_process ended with code 1") as raised:
+        await ask_with_roles(environ, refuse_with(500, ""), "UNUSED")
+    assert "abc" not in str(raised.value)
+    (tmp_path / ".aws" / "config").write_text("[profile work]\nregion = eu-west-1\n")
+    (tmp_path / ".aws" / "credentials").write_text(f"[work]\n{line}\n")
+    assert "has no keys" in config_error("bedrock:m", {**environ, "AWS_REGION": "eu-west-1"})
+    assert not may_come_from_dotenv("AWS_CONFIG_FILE")
+
+
+def json_text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("impersonates", [False, True])
+async def test_vertex_takes_a_workload_of_another_cloud(
+    tmp_path: Path, *, impersonates: bool
+) -> None:
+    """P3: federation. The token of the workload is exchanged, and then that of an account."""
+    (tmp_path / "token").write_text(json_text({"id_token": "a-workload-token"}))
+    kind = "urn:ietf:params:oauth:token-type:jwt"
+
+    def google(request: ReceivedRequest) -> WireAnswer:
+        if request.path == "/account":
+            right = request.headers.get("authorization") == "Bearer an-exchanged-token"
+            answer = {"accessToken": "a-token", "expireTime": "2099-01-01T00:00:00Z"}
+            return refuse_with(200, answer) if right else refuse_with(403, "")
+        if request.path == "/exchange":
+            form = read_form(request)
+            right = (form["subject_token"], form["subject_token_type"]) == (
+                "a-workload-token",
+                kind,
+            )
+            right = right and form["audience"] == "//iam.googleapis.com/pool"
+            token = "an-exchanged-token" if impersonates else "a-token"
+            answer = {"access_token": token, "expires_in": 3600}
+            return refuse_with(200, answer) if right else refuse_with(400, {"error": "invalid"})
+        right = request.headers.get("authorization") == "Bearer a-token"
+        return GEMINI if right else refuse_with(401, "")
+
+    async with FaultServer(always=google) as server:
+        url = server.url.removesuffix("/v1")
+        fields: dict[str, Any] = {
+            "type": "external_account",
+            "audience": "//iam.googleapis.com/pool",
+            "subject_token_type": kind,
+            "token_url": f"{url}/exchange",
+            "credential_source": {
+                "file": str(tmp_path / "token"),
+                "format": {"type": "json", "subject_token_field_name": "id_token"},
+            },
+        }
+        if impersonates:
+            fields["service_account_impersonation_url"] = f"{url}/account"
+        file = tmp_path / "workload.json"
+        file.write_text(json_text(fields))
+        environ = {"GOOGLE_APPLICATION_CREDENTIALS": str(file), "GOOGLE_CLOUD_PROJECT": "p"}
+        assert await ask("vertex:gemini-2.5-pro", environ, base_url=server.url) == "Hello"
+        for wrong in (
+            {"token_url": "http://elsewhere.example/exchange"},
+            {"credential_source": {"executable": {"command": "/bin/true"}}},
+        ):
+            file.write_text(json_text({**fields, **wrong}))
+            assert str(file) in config_error("vertex:gemini-2.5-pro", environ)
+
+
+@pytest.mark.slow
+async def test_requests_that_begin_together_fetch_one_token() -> None:
+    service = AwsService(KEY_ID, SECRET, "eu-west-1", HELLO, session_token="a-session-token")
+    async with (
+        FaultServer(always=machine_service("2099-01-01T00:00:00Z")) as machine,
+        FaultServer(always=service) as server,
+    ):
+        url = machine.url.removesuffix("/v1")
+        environ = {"AWS_REGION": "eu-west-1", "AWS_EC2_METADATA_SERVICE_ENDPOINT": url}
+        environ["HOME"] = "/nowhere"
+        model = resolve_model("bedrock:m", environ=environ, base_url=server.url)
+
+        async def ask_once() -> int:
+            return len([piece async for piece in model.stream(PROMPT)])
+
+        assert all(await asyncio.gather(*(ask_once() for _ in range(5))))
+        assert len(machine.requests) == 3
+
+
+async def test_one_who_gives_up_stops_nobody_else() -> None:
+    begun = 0
+
+    async def fetch() -> int:
+        nonlocal begun
+        begun += 1
+        await asyncio.sleep(1)
+        return begun
+
+    shared = signing.SharedFetch(fetch)
+    first, second = (asyncio.create_task(shared.wait()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == 1
+    assert await shared.wait() == 2

@@ -1,23 +1,32 @@
 """Credentials for Amazon Bedrock, found where the tools of AWS find theirs.
 
-In this order: the environment, a profile in the files of the AWS command line, the container's
-service (ECS, EKS), and the service of the virtual machine (EC2). The first that has keys wins.
+In this order: the environment, a web identity (EKS), a profile in the files of the AWS command line
+(keys, a sign-in through a browser, or a command), the container's service (ECS, EKS), and the
+service of the virtual machine (EC2). The first that has keys wins.
 
-The law: nothing is asked of a service before the first request, and no command is run.
+The law: nothing is asked of a service, and no command is run, before the first request.
 """
 
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from windlass.core.errors import ConfigError, ModelError
 from windlass.core.secrets.secret import Secret
+from windlass.models.cloud.aws_roles import (
+    FetchAnswer,
+    process_fetcher,
+    sso_fetcher,
+    web_identity_fetcher,
+)
 from windlass.models.cloud.signing import (
     REFRESH_BEFORE_S,
+    SharedFetch,
     read_credentials_file,
     read_machine_facts,
 )
@@ -43,6 +52,7 @@ class AwsSigner:
         self._region = region
         self._source = keys
         self._fetched: AwsKeys | None = None
+        self._fetch = None if isinstance(keys, AwsKeys) else SharedFetch(keys)
 
     @property
     def secrets(self) -> Mapping[str, Secret]:
@@ -59,10 +69,10 @@ class AwsSigner:
         return sign_headers("POST", url, headers, body, await self._current_keys(), scope)
 
     async def _current_keys(self) -> AwsKeys:
-        if isinstance(self._source, AwsKeys):
-            return self._source
+        if isinstance(self._source, AwsKeys) or self._fetch is None:
+            return cast("AwsKeys", self._source)
         if self._fetched is None or time.time() > self._fetched.expires_at - REFRESH_BEFORE_S:
-            self._fetched = await self._source()
+            self._fetched = await self._fetch.wait()
         return self._fetched
 
 
@@ -93,6 +103,7 @@ def find_aws_signer(environ: Mapping[str, str], region: str) -> AwsSigner | None
     """
     keys: AwsKeys | FetchKeys | None = (
         _keys_of_environment(environ)
+        or _web_identity(environ, region)
         or _keys_of_profile(environ)
         or _container_fetcher(environ)
         or _machine_fetcher(environ)
@@ -107,18 +118,41 @@ def _keys_of_environment(environ: Mapping[str, str]) -> AwsKeys | None:
     return _read_keys({name.lower(): value for name, value in environ.items()}, "the environment")
 
 
-def _keys_of_profile(environ: Mapping[str, str]) -> AwsKeys | None:
+def _web_identity(environ: Mapping[str, str], region: str) -> FetchKeys | None:
+    if environ.get("AWS_PROFILE"):
+        return None
+    return _as_keys(web_identity_fetcher(environ, region))
+
+
+def _as_keys(fetch_answer: FetchAnswer | None) -> FetchKeys | None:
+    if fetch_answer is None:
+        return None
+
+    async def fetch() -> AwsKeys:
+        return _keys_of_answer(await fetch_answer())
+
+    return fetch
+
+
+def _keys_of_profile(environ: Mapping[str, str]) -> AwsKeys | FetchKeys | None:
     name = environ.get("AWS_PROFILE") or "default"
     stored = _read_profile(environ, "AWS_SHARED_CREDENTIALS_FILE", "credentials")
     configured = _read_profile(environ, "AWS_CONFIG_FILE", "config")
     keys = _read_keys({**configured, **stored}, f'the AWS profile "{name}"')
-    if keys is None and environ.get("AWS_PROFILE"):
+    if keys is not None:
+        return keys
+    read_section = partial(_read_section, environ, "AWS_CONFIG_FILE", "config")
+    # A command may only stand in this file, which no project can name.
+    fetch = sso_fetcher(environ, configured, read_section) or process_fetcher(
+        configured.get("credential_process", "")
+    )
+    if fetch is None and environ.get("AWS_PROFILE"):
         raise ConfigError(
-            f'the AWS profile "{name}" has no keys of its own. If you sign in with it, run: '
+            f'the AWS profile "{name}" has no keys of its own. If it takes a role, run: '
             f'eval "$(aws configure export-credentials --profile {name} --format env)"; '
             "unset AWS_PROFILE"
         )
-    return keys
+    return _as_keys(fetch)
 
 
 def _read_keys(fields: Mapping[str, str], source: str) -> AwsKeys | None:
@@ -135,9 +169,16 @@ def _read_keys(fields: Mapping[str, str], source: str) -> AwsKeys | None:
 
 def _read_profile(environ: Mapping[str, str], variable: str, file_name: str) -> Mapping[str, str]:
     """Return the fields of the chosen profile in one of the files of the AWS command line."""
+    name = environ.get("AWS_PROFILE") or "default"
+    section = f"profile {name}" if file_name == "config" and name != "default" else name
+    return _read_section(environ, variable, file_name, section)
+
+
+def _read_section(
+    environ: Mapping[str, str], variable: str, file_name: str, section: str
+) -> Mapping[str, str]:
     home = Path(environ.get("HOME") or Path.home())
     path = Path(environ.get(variable) or home / ".aws" / file_name).expanduser()
-    name = environ.get("AWS_PROFILE") or "default"
     import configparser  # noqa: PLC0415 - only for those who have such a file
 
     parser = configparser.RawConfigParser()
@@ -145,7 +186,6 @@ def _read_profile(environ: Mapping[str, str], variable: str, file_name: str) -> 
         parser.read_string(read_credentials_file(path))
     except (OSError, configparser.Error) as error:
         raise ConfigError(f"{path} cannot be read: {type(error).__name__}") from None
-    section = f"profile {name}" if file_name == "config" and name != "default" else name
     return dict(parser[section]) if parser.has_section(section) else {}
 
 
@@ -222,6 +262,8 @@ def _keys_of_answer(answer: Mapping[str, Any]) -> AwsKeys:
 
 def _read_expiry(value: object) -> float:
     """Return when keys expire. Keys of unknown age are asked for each time."""
+    if isinstance(value, int | float):
+        return float(value)
     try:
         return datetime.fromisoformat(str(value)).timestamp()
     except ValueError:

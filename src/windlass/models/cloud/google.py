@@ -1,4 +1,4 @@
-"""Credentials for Vertex AI: a service account, a person's own sign-in, or the machine's account.
+"""Credentials for Vertex AI: a service account, a sign-in, a workload, or the machine's account.
 
 Found where Google's own tools find them: `GOOGLE_APPLICATION_CREDENTIALS`, the file that
 `gcloud auth application-default login` writes, or the metadata service of a machine in the cloud.
@@ -16,6 +16,7 @@ import msgspec
 
 from windlass.core.errors import ConfigError, ModelError
 from windlass.core.secrets.secret import Secret
+from windlass.models.cloud.google_federation import federated_signer
 from windlass.models.cloud.signing import (
     AccessToken,
     BearerSigner,
@@ -119,6 +120,9 @@ def _identity_of_file(text: str, path: Path, environ: Mapping[str, str]) -> Goog
             return GoogleIdentity(signer, str(fields.get("project_id") or ""))
         case "authorized_user":
             signer = _user_signer(fields, path, environ)
+            return GoogleIdentity(signer, str(fields.get("quota_project_id") or ""))
+        case "external_account":
+            signer = federated_signer(fields, path, SCOPE, environ)
             return GoogleIdentity(signer, str(fields.get("quota_project_id") or ""))
         case kind:
             raise ConfigError(

@@ -4,11 +4,12 @@ The law: tokens and signatures exist only in the headers of a request. They are 
 record and no file. A token is asked for again before it expires, and never more often.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from windlass.core.errors import ModelError
 from windlass.core.secrets.secret import Secret
@@ -17,6 +18,7 @@ from windlass.environ import read_regular_file
 REFRESH_BEFORE_S = 300.0
 """A token is replaced so long before it expires, so that no request is sent with an old one."""
 CREDENTIALS_BYTES_MAX = 262_144
+T = TypeVar("T")
 _MACHINE_FOLDER = Path("/sys/class/dmi/id")
 
 
@@ -45,13 +47,33 @@ class AccessToken:
         return time.time() < self.expires_at - REFRESH_BEFORE_S
 
 
+class SharedFetch(Generic[T]):
+    """One fetch for all who wait for it: requests that begin together ask for one token."""
+
+    def __init__(self, fetch: Callable[[], Awaitable[T]]) -> None:
+        self._fetch = fetch
+        self._task: asyncio.Task[T] | None = None
+
+    async def wait(self) -> T:
+        """Return what is fetched. If one of those who wait is cancelled, the others go on."""
+        task = self._task
+        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
+            task = self._task = asyncio.create_task(self._run())
+            # Nobody may be left to hear of a failure.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(task)
+
+    async def _run(self) -> T:
+        return await self._fetch()
+
+
 class BearerSigner:
     """Sends an access token, which it fetches and keeps until it expires."""
 
     def __init__(
         self, fetch: Callable[[], Awaitable[AccessToken]], secrets: Mapping[str, Secret]
     ) -> None:
-        self._fetch = fetch
+        self._fetch = SharedFetch(fetch)
         self._token: AccessToken | None = None
         self._secrets = dict(secrets)
 
@@ -62,7 +84,7 @@ class BearerSigner:
     async def sign_request(self, url: str, body: bytes) -> Mapping[str, str]:  # noqa: ARG002 - a token covers no content
         token = self._token
         if token is None or not token.is_fresh:
-            token = self._token = await self._fetch()
+            token = self._token = await self._fetch.wait()
         return {"Authorization": f"Bearer {token.value.reveal()}"}
 
 
