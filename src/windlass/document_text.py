@@ -109,8 +109,9 @@ def answer_request() -> None:
         import resource  # noqa: PLC0415 - as above
 
         # If the caller is killed, nobody else would end this process.
-        resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS_MAX) + 5,) * 2)
-        resource.setrlimit(resource.RLIMIT_AS, (PROCESS_BYTES_MAX,) * 2)
+        seconds = int(SECONDS_MAX) + 5
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        resource.setrlimit(resource.RLIMIT_AS, (PROCESS_BYTES_MAX, PROCESS_BYTES_MAX))
     try:
         for part in _PDF_PARTS[sys.argv[1]](sys.stdin.buffer.read()):
             sys.stdout.write(json.dumps(part) + "\n")

@@ -16,7 +16,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from windlass.core.errors import ConfigError, ModelError
-from windlass.models.cloud.signing import read_credentials_file
+from windlass.models.cloud.signing import find_object, read_credentials_file
 from windlass.models.http.fetch import JsonRequest, fetch_json
 from windlass.models.http.post import find_proxy
 
@@ -25,6 +25,11 @@ PROCESS_S = 60.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _STS = "the security token service of AWS"
 _SSO = "the sign-in service of AWS"
+_WEB_IDENTITY_ANSWER = (
+    "AssumeRoleWithWebIdentityResponse",
+    "AssumeRoleWithWebIdentityResult",
+    "Credentials",
+)
 FetchAnswer = Callable[[], Awaitable[Mapping[str, Any]]]
 """Returns `AccessKeyId`, `SecretAccessKey`, `Token` and `Expiration`."""
 
@@ -59,10 +64,8 @@ def web_identity_fetcher(environ: Mapping[str, str], region: str) -> FetchAnswer
             body=urlencode(form).encode(),
             proxy=find_proxy(url, environ),
         )
-        answer: Any = await fetch_json(request)
-        for key in ("AssumeRoleWithWebIdentityResponse", "AssumeRoleWithWebIdentityResult"):
-            answer = answer.get(key) or {} if isinstance(answer, dict) else {}
-        keys = answer.get("Credentials") or {}
+        answer = await fetch_json(request)
+        keys = find_object(answer, *_WEB_IDENTITY_ANSWER)
         return {**keys, "Token": keys.get("SessionToken")}
 
     return fetch
@@ -80,14 +83,7 @@ def sso_fetcher(
         return None
     session = profile.get("sso_session", "")
     about = read_section(f"sso-session {session}") if session else profile
-    start = about.get("sso_start_url", "")
-    region = about.get("sso_region", "")
-    if not start or not region.replace("-", "").isalnum():
-        raise ConfigError("the AWS profile has no sso_start_url or no sso_region.")
-    home = Path(environ.get("HOME") or Path.home())
-    name = hashlib.sha1((session or start).encode(), usedforsecurity=False).hexdigest()
-    cache = home / ".aws" / "sso" / "cache" / f"{name}.json"
-    base = _service_url(environ, "SSO", f"https://portal.sso.{_domain(region)}")
+    cache, base = _find_sign_in(environ, session, about)
     url = f"{base}/federation/credentials?{urlencode({'role_name': role, 'account_id': account})}"
 
     async def fetch() -> Mapping[str, Any]:
@@ -101,7 +97,7 @@ def sso_fetcher(
             proxy=find_proxy(url, environ),
             fix="Sign in again: aws sso login",
         )
-        keys: Any = (await fetch_json(request)).get("roleCredentials") or {}
+        keys = find_object(await fetch_json(request), "roleCredentials")
         return {
             "AccessKeyId": keys.get("accessKeyId"),
             "SecretAccessKey": keys.get("secretAccessKey"),
@@ -110,6 +106,20 @@ def sso_fetcher(
         }
 
     return fetch
+
+
+def _find_sign_in(
+    environ: Mapping[str, str], session: str, about: Mapping[str, str]
+) -> tuple[Path, str]:
+    """Return where the token of a sign-in is kept, and the address that takes it."""
+    start = about.get("sso_start_url", "")
+    region = about.get("sso_region", "")
+    if not start or not region.replace("-", "").isalnum():
+        raise ConfigError("the AWS profile has no sso_start_url or no sso_region.")
+    home = Path(environ.get("HOME") or Path.home())
+    name = hashlib.sha1((session or start).encode(), usedforsecurity=False).hexdigest()
+    cache = home / ".aws" / "sso" / "cache" / f"{name}.json"
+    return cache, _service_url(environ, "SSO", f"https://portal.sso.{_domain(region)}")
 
 
 def process_fetcher(command: str) -> FetchAnswer | None:

@@ -17,6 +17,7 @@ from windlass.core.secrets.secret import Secret
 from windlass.models.cloud.signing import (
     AccessToken,
     BearerSigner,
+    find_object,
     read_credentials_file,
     read_token,
 )
@@ -35,8 +36,8 @@ def federated_signer(
     fields: Mapping[str, Any], path: Path, scope: str, environ: Mapping[str, str]
 ) -> BearerSigner:
     """Return a signer for credentials of the type `external_account`. Raises ConfigError."""
-    source = fields.get("credential_source")
-    if not isinstance(source, dict) or not (source.get("file") or source.get("url")):
+    source = find_object(fields, "credential_source")
+    if not source.get("file") and not source.get("url"):
         raise ConfigError(
             f"{path}: its credential_source is not supported: it must name a file or an address."
         )
@@ -82,7 +83,7 @@ async def _read_subject_token(
             raise ModelError("auth", f"{path}: {error.strerror}: {source['file']}") from None
     else:
         url = _check_url(source["url"], path, "the address of the token", is_local=True)
-        headers = {str(name): str(value) for name, value in (source.get("headers") or {}).items()}
+        headers = {name: str(value) for name, value in find_object(source, "headers").items()}
         request = JsonRequest(
             service=_TOKEN_SOURCE,
             url=url,
@@ -91,13 +92,13 @@ async def _read_subject_token(
             expects_text=True,
         )
         text = str((await fetch_json(request))["text"])
-    about = source.get("format") or {}
+    about = find_object(source, "format")
     if about.get("type") == "json":
         try:
             found = msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.MsgspecError:
             found = {}
-        text = str(found.get(about.get("subject_token_field_name")) or "")
+        text = str(found.get(str(about.get("subject_token_field_name"))) or "")
     if not text.strip():
         raise ModelError("auth", f"{path}: the workload has no token")
     return text.strip()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from windlass.core.errors import ModelError
 from windlass.core.secrets.secret import Secret
@@ -86,6 +86,14 @@ class BearerSigner:
         if token is None or not token.is_fresh:
             token = self._token = await self._fetch.wait()
         return {"Authorization": f"Bearer {token.value.reveal()}"}
+
+
+def find_object(value: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """Return the object at the end of these names; an empty one if there is none."""
+    for name in names:
+        inner: object = value.get(name)
+        value = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
+    return value
 
 
 def read_token(answer: Mapping[str, object], service: str) -> AccessToken:
