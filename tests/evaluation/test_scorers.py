@@ -17,6 +17,7 @@ from windlass.evaluation import (
     command_passes,
     cost_at_most,
     ended_as,
+    evaluate,
     file_contains,
     file_equals,
     in_order,
@@ -36,7 +37,7 @@ from windlass.evaluation.checks import CHECKS, build_scorers, parse_check
 from windlass.evaluation.scorers import name_scorer, score_trial
 from windlass.gates import ask
 from windlass.journals import MemoryJournal
-from windlass.testing import say
+from windlass.testing import ScriptedModel, call, say
 
 pytestmark = pytest.mark.contract("Q2")
 CASE = Case(id="order", prompt="Refund order 7.", expected="Order 7 is refunded.")
@@ -116,6 +117,31 @@ async def test_a_call_that_was_approved_was_asked_about_before() -> None:
     trial = await record_of(gate=ask(), answer=Allow())
     assert await passes(asked_before("refund"), trial)
     assert await passes(used("refund", times=1), trial)
+
+
+@pytest.mark.contract("Q1")
+async def test_what_sub_agents_do_counts_too() -> None:
+    """A tool that must never run must not run below the agent either, however deep."""
+    journal = MemoryJournal()
+    shop = Shop()
+    deepest = Agent(model_of(answer_order), tools=shop.tools)
+    middle = Agent(
+        ScriptedModel([call("clerk", {"task": "Refund order 1."}), "Done."]),
+        tools=[deepest.as_tool("clerk")],
+    )
+    agent = Agent(
+        ScriptedModel([call("desk", {"task": "Refund order 1."}), "Refunded."]),
+        tools=[middle.as_tool("desk")],
+        journal=journal,
+    )
+    scorers = [used("refund", times=1), never("refund"), in_order("desk", "clerk", "refund")]
+    case = Case(id="o1", prompt="Refund order 1.")
+    for _ in range(2):  # Once as it is run, and once from what is on record.
+        report = await evaluate(agent, [case], name="deep", scorers=scorers, journal=journal)
+        (trial,) = report.trials
+        assert [score.passed for score in trial.scores] == [True, False, True]
+        assert "of eval/deep/o1/1/" in trial.scores[1].reason
+    await agent.aclose()
 
 
 async def test_json_is_compared_as_json() -> None:

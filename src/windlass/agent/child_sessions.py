@@ -57,6 +57,19 @@ async def read_own_session(journal: Journal, call: str, task: str) -> tuple[str,
     raise ConfigError(f"there are already {SESSION_NAMES_MAX} other sessions named after {call}")
 
 
+async def find_sessions_below(journal: Journal, call: str) -> Sequence[tuple[str, Sequence[Fact]]]:
+    """Return the sessions of sub-agents that worked for a call, with their facts."""
+    found: list[tuple[str, Sequence[Fact]]] = []
+    for name in _candidate_names(call):
+        facts = await journal.read(name)
+        if not facts:
+            break
+        first = facts[0]
+        if isinstance(first, RunStarted) and first.parent == call:
+            found.append((name, facts))
+    return found
+
+
 async def find_model_sessions(journal: Journal, call: str) -> list[State]:
     """Return the sessions in which a model wrote something for a running call, in their order."""
     found: list[State] = []

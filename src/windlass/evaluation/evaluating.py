@@ -227,7 +227,7 @@ class _Evaluation:
             found = await self._find_recorded(trial)
             facts = await self._journal.read(found.session)
             if facts:
-                record = self._runner.read_record(found, facts)
+                record = await self._runner.read_whole_record(found, facts)
                 await self._score(found, record, record.ended_at)
             else:
                 self._note(trial, TrialReport(session=trial.session, status="not_run"))

@@ -5,7 +5,7 @@ model is asked.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from windlass.agent.child_sessions import find_sessions_below
 from windlass.core.events import (
     CallAnswered,
     CallFinished,
@@ -31,6 +32,7 @@ from windlass.core.setup import Setup
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask, Modify
 from windlass.evaluation.cases import Case
+from windlass.ports import Journal
 
 TrialOutcome = Outcome | Literal["working"]
 """How the run of a trial ended; `working` if nobody has finished it yet."""
@@ -54,6 +56,8 @@ class TrialCall:
     """It was started, so that its effect may have happened."""
     result: ToolResult | None
     """None if the trial ended before it did."""
+    session: str = ""
+    """The session of the sub-agent that made it; empty if the agent itself did."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ class TrialRecord:
     kept: int = 0
     """How many records at the beginning are those of the session that was forked."""
     workspace: Path | None = None
+    below: Mapping[str, Sequence[TrialCall]] = field(default_factory=dict[str, Any], repr=False)
+    """The calls of the sub-agents that worked for a call, by its id."""
 
     @cached_property
     def state(self) -> State:
@@ -159,8 +165,12 @@ class TrialRecord:
 
     @cached_property
     def calls(self) -> tuple[TrialCall, ...]:
-        """The calls of the trial, in the order in which the model made them."""
-        return tuple(read_calls(self.session, self.facts, self.kept))
+        """The calls of the trial, in the order in which the model made them.
+
+        Those of a sub-agent come after the call that it works for.
+        """
+        own = read_calls(self.session, self.facts, self.kept)
+        return tuple(each for call in own for each in (call, *self.below.get(call.id, ())))
 
     @property
     def was_out_of_money(self) -> bool:
@@ -196,6 +206,22 @@ def read_calls(session: str, facts: Sequence[Fact], after: int = 0) -> list[Tria
     """Return the calls that were made after a record, or were still open then."""
     pending = fold(session, facts[:after]).unfinished_calls if after else ()
     return [call for call in _list_calls(facts) if call.seq > after or call.id in pending]
+
+
+async def read_calls_below(
+    journal: Journal, session: str, calls: Iterable[TrialCall]
+) -> dict[str, Sequence[TrialCall]]:
+    """Return the calls that sub-agents made for calls of a session, by the id of the latter."""
+    below: dict[str, Sequence[TrialCall]] = {}
+    for call in calls:
+        made: list[TrialCall] = []
+        for name, facts in await find_sessions_below(journal, f"{session}/{call.id}"):
+            own = [replace(each, session=name) for each in _list_calls(facts)]
+            deeper = await read_calls_below(journal, name, own)
+            made += [found for each in own for found in (each, *deeper.get(each.id, ()))]
+        if made:
+            below[call.id] = made
+    return below
 
 
 def _list_calls(facts: Iterable[Fact]) -> list[TrialCall]:

@@ -24,7 +24,7 @@ from windlass.core.setup import describe_drift
 from windlass.core.verdicts import PersonAnswer
 from windlass.evaluation.cases import Case, ForkPoint
 from windlass.evaluation.forks import TRIAL_PREFIX, begin_fork, prepare_fork_agent
-from windlass.evaluation.records import TrialRecord, count_kept
+from windlass.evaluation.records import TrialRecord, count_kept, read_calls_below
 from windlass.evaluation.reports import find_disturbance
 from windlass.ports import Journal
 
@@ -109,6 +109,12 @@ class TrialRunner:
         kept = count_kept(facts, trial.case)
         return TrialRecord(trial.case, trial.session, facts, kept, trial.workspace)
 
+    async def read_whole_record(self, trial: Trial, facts: Sequence[Fact]) -> TrialRecord:
+        """Return the record for scorers: with what sub-agents did."""
+        record = self.read_record(trial, facts)
+        below = await read_calls_below(self.journal, trial.session, record.calls)
+        return replace(record, below=below)
+
     async def find_end(self, trial: Trial) -> float | None:
         """Return when a recorded trial ended, in seconds since the epoch; None if it has not."""
         return self.read_record(trial, await self.journal.read(trial.session)).ended_at
@@ -133,7 +139,7 @@ class TrialRunner:
                     await self._drive(agent, trial, is_new=is_new)
                 except SetupDrifted as error:
                     raise _other_agent_error(trial, error) from None
-        return self.read_record(trial, await self.journal.read(trial.session))
+        return await self.read_whole_record(trial, await self.journal.read(trial.session))
 
     @asynccontextmanager
     async def _open_agent(self, trial: Trial) -> AsyncGenerator[Agent[Any]]:
