@@ -22,6 +22,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.text_clip import printable_line
 from windlass.environ import read_process_environment, xdg_folder
 from windlass.tools.browser.guarded_proxy import GuardedProxy
+from windlass.tools.browser.open_pages import browser_error
 from windlass.tools.browser.page_secrets import PageSecret
 from windlass.tools.browser.session import BrowserLimits, BrowserSession
 from windlass.tools.helper_programs import absolute_entries
@@ -151,18 +152,28 @@ class ChromiumHost:
         name = context.session_id
         async with self._launching:
             held = self._held.get(name)
-            if held is None or held.run != context.run or not self.is_open(held):
+            if held is None or held.run != context.run or not await held.session.is_alive():
                 await self._close_held(name)
-                browser = await self._running_browser()
                 state = self._profiles.pop(name, None)
-                proxy = GuardedProxy(self._options.allowed, self._options.resolve)
-                session = await BrowserSession.start(
-                    browser, proxy, self.limits, self._options.secrets, state
-                )
+                session = await self._start_session(state)
                 note = NEW_NOTE if state is None else KEPT_NOTE
                 held = self._held[name] = HeldSession(session, context.run, note, context)
             held.context = context
             return held
+
+    async def _start_session(self, state: Any) -> BrowserSession:  # noqa: ANN401 - the browser's own
+        browser = await self._running_browser()
+        try:
+            return await self._open_profile(browser, state)
+        except browser_error():
+            # Its driver is dead, which the browser object cannot tell.
+            await self._quit()
+        return await self._open_profile(await self._running_browser(), state)
+
+    async def _open_profile(self, browser: "Browser", state: Any) -> BrowserSession:  # noqa: ANN401 - as above
+        options = self._options
+        proxy = GuardedProxy(options.allowed, options.resolve)
+        return await BrowserSession.start(browser, proxy, self.limits, options.secrets, state)
 
     async def close_session(self, held: "HeldSession", *, after_s: float = 0.0) -> None:
         """Close a session, unless it is used again within `after_s` seconds."""
@@ -187,15 +198,21 @@ class ChromiumHost:
     def is_open(self, held: "HeldSession") -> bool:
         """Whether a session can still be used: its browser may have crashed."""
         has_browser = self._browser is not None and self._browser.is_connected()
-        return has_browser and held in self._held.values()
+        return has_browser and held in list(self._held.values())  # Asked from other threads.
 
     def close(self) -> None:
-        """End Chromium and wait for that, from a thread that is not the browser's own."""
-        if self._loop is None or self._thread is None:
+        """End Chromium, and wait for that unless this is the browser's own thread."""
+        loop = self._loop
+        if loop is None or self._thread is None:
+            return
+        if threading.current_thread() is self._thread:
+            # The garbage collector found the tools unused, and it may run in any thread.
+            closing = loop.create_task(self._close_all())
+            closing.add_done_callback(lambda _: loop.stop())
             return
         with suppress(Exception):
             self.submit(self._close_all()).result(QUIT_S_MAX * 2)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        loop.call_soon_threadsafe(loop.stop)
         self._thread.join(QUIT_S_MAX)
         self._loop = None
 

@@ -98,8 +98,11 @@ class OpenPages:
         self.add_note(f"a download was refused: {download.suggested_filename}")
 
     async def on_dialog(self, dialog: "Dialog") -> None:
-        self.add_note(f"the page showed a dialog, which was dismissed: {dialog.message}")
         with suppress(browser_error()):
+            if dialog.type == "beforeunload":
+                await dialog.accept()  # A page cannot keep the browser from leaving it.
+                return
+            self.add_note(f"the page showed a dialog, which was dismissed: {dialog.message}")
             await dialog.dismiss()
 
     def _close_soon(self, page: "Page") -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
 
 CLOSE_S_MAX = 5.0
+ALIVE_S_MAX = 10.0
 SHOW_ATTEMPTS = 3
 ELEMENT_S_MAX = 5.0
 """How long an element may take to become visible and enabled."""
@@ -128,6 +129,15 @@ class BrowserSession:
             pass  # Its browser hangs, and will be killed.
         await self._proxy.close()
         return state
+
+    async def is_alive(self) -> bool:
+        """Whether the browser still answers: it, or what drives it, may have been killed."""
+        try:
+            async with asyncio.timeout(ALIVE_S_MAX):
+                await self._profile.cookies(_BLANK)
+        except (TimeoutError, browser_error()):
+            return False
+        return True
 
     async def open_address(self, url: str) -> str:
         """Open an address in the page in front, and return what it shows."""
