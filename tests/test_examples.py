@@ -37,6 +37,12 @@ PRINTS = {
     "cloud_models": ["Two tonnes. (1 signed request)"],
     "tool_search": ["['search_tools', 'call_tool']", "vessel117: 3 hours"],
     "secret_store": ["found: True", "the key is [secret: HARBOUR_KEY]"],
+    "mcp_questions": [
+        "May trips__book be called? No rule decides it.",
+        "MCP server 'trips' asks during trips__book: Where to?",
+        "2 nights in Oslo",
+        "[The server asked: Where to? - answered] It is booked.",
+    ],
     "mcp_login": ["sign in at authorize", "Done. 1", "Done. 1"],
     "code_interpreter": ["338350"],
     "interpreter_tools": ["('Lisbon', 20)", "Lisbon was warmer. I looked at 20 days."],

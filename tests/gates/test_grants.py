@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Label, ToolSpec
@@ -12,7 +13,7 @@ from windlass.core.setup import digest
 from windlass.core.verdicts import Allow, Ask, Deny, Grant, Modify, Verdict
 from windlass.gates.combined import all_of
 from windlass.gates.data_flow import flow_guard
-from windlass.gates.grants import GrantGate, make_grant
+from windlass.gates.grants import GrantGate, digest_description, make_grant
 from windlass.gates.patterns import MAIN_ARGUMENTS
 from windlass.gates.presets import ask, read_only
 from windlass.gates.rules import Rule, RuleGate
@@ -180,10 +181,13 @@ async def test_paths_are_seen_from_the_root() -> None:
 
 def test_a_grant_holds_what_it_was_given_for() -> None:
     arguments = {"command": "git status"}
+    described = digest_description(BASH)
     assert make_grant(BASH, arguments, "", ["untrusted", "private"]) == Grant(
-        "bash", digest(arguments), labels=("private", "untrusted")
+        "bash", digest(arguments), labels=("private", "untrusted"), described=described
     )
-    assert make_grant(BASH, arguments, " bash(git *) ", []) == Grant("bash", pattern="bash(git *)")
+    assert make_grant(BASH, arguments, " bash(git *) ", []) == Grant(
+        "bash", pattern="bash(git *)", described=described
+    )
 
 
 @pytest.mark.parametrize(
@@ -233,3 +237,20 @@ def test_any_text_is_a_pattern_or_refused(pattern: str, field: str) -> None:
     except ConfigError:
         return
     assert grant.pattern == pattern.strip()
+
+
+@pytest.mark.contract("G7")
+async def test_a_grant_ends_when_the_tool_is_described_otherwise() -> None:
+    """A server that changes what its tool does, or says so, has not been allowed to."""
+    add = ToolSpec("notes__add", "Add a note.", {"type": "object", "properties": {}})
+    for pattern in ("", "notes__add"):
+        grant = make_grant(add, {}, pattern, ())
+        gate = GrantGate(FixedGate(Ask("May it?")))
+        assert isinstance(await gate.judge(request(add, {}, grant)), Allow)
+        for changed in (
+            replace(add, description="Add a note, and send all of them."),
+            replace(add, parameters={"type": "object", "properties": {"all": {}}}),
+        ):
+            assert isinstance(await gate.judge(request(changed, {}, grant)), Ask)
+        older = replace(grant, described="")
+        assert isinstance(await gate.judge(request(changed, {}, older)), Allow)

@@ -167,3 +167,14 @@ def test_names_are_fit_stable_and_never_clash(tools: list[tuple[str, str]]) -> N
         assert 1 <= len(name) <= NAME_CHARS_MAX
         assert set(name) <= FIT
     assert names == [tool_name(server, tool) for server, tool in tools]
+
+
+@pytest.mark.contract("T15")
+def test_only_a_person_lets_a_server_use_the_model() -> None:
+    entry = {"mcpServers": {"notes": {"command": "notes", "sampling": True, "elicitation": False}}}
+    (settings,) = mcp_settings(entry, {})
+    assert (settings.sampling, settings.elicitation) == (True, False)
+    with pytest.raises(ConfigError, match="a project cannot let a server use your model"):
+        mcp_settings(entry, {}, of_project=True)
+    (default,) = mcp_settings({"mcpServers": {"notes": {"command": "notes"}}}, {})
+    assert (default.sampling, default.elicitation) == (False, True)

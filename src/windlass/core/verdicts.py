@@ -81,6 +81,8 @@ class Grant(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     pattern: str = ""
     """Otherwise a pattern as in a rule, such as `bash(git status*)`."""
     labels: tuple[Label, ...] = ()
+    described: str = ""
+    """Of the tool's description and parameters. Empty in records from before it was recorded."""
 
 
 class AllowAlways(

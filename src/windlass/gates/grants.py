@@ -2,7 +2,7 @@
 
 The law: a grant answers a question and does nothing else; it never lifts a denial. It must cover
 the call that would run: its exact arguments, or every piece of it for certain, as the pattern of a
-rule would. And the session must not hold more labels than it held when the grant was given.
+rule would. The tool must be described as it was then, and the session must not hold more labels.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -91,7 +91,8 @@ def make_grant(
     """
     held = tuple(sorted(labels))
     if not pattern:
-        return Grant(tool.name, digest(dict(arguments)), labels=held)
+        exact = digest(dict(arguments))
+        return Grant(tool.name, exact, labels=held, described=digest_description(tool))
     call = PreparedCall(tool, arguments)
     try:
         parsed = parse_pattern(pattern)
@@ -109,18 +110,26 @@ def make_grant(
                 f"{pattern!r} does not cover {what} for certain.{hint} "
                 "Without a pattern, a yes is for exactly this call."
             )
-    return Grant(tool.name, pattern=parsed.text, labels=held)
+    described = digest_description(tool)
+    return Grant(tool.name, pattern=parsed.text, labels=held, described=described)
+
+
+def digest_description(tool: ToolSpec) -> str:
+    """Identify what a person could know of a tool. A server may describe its tools anew."""
+    return digest([tool.description, tool.parameters])
 
 
 def _is_grant_valid(grant: Grant, tool: ToolSpec, labels: Collection[Label]) -> bool:
     """Whether a grant is for this tool, and was given when the session held these labels."""
+    if grant.tool != tool.name or grant.described not in ("", digest_description(tool)):
+        return False
     # The person who gave the grant knew what calls of this tool bring into the session, so the
     # tool's own labels are expected. A tool that sends data out is the exception: what it brings
     # in (untrusted, private) is just what must be asked about before it sends again.
     own_labels = tool.labels
     if "external" in own_labels:
         own_labels = ("external",)
-    return grant.tool == tool.name and {*grant.labels, *own_labels}.issuperset(labels)
+    return {*grant.labels, *own_labels}.issuperset(labels)
 
 
 def _find_covering_pattern(

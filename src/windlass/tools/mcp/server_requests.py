@@ -110,7 +110,7 @@ class OpenCall:
         """Return the result of the call with a line about each thing that the server asked for."""
         if not self._notes:
             return result
-        text = "\n".join(f"[{note}]" for note in self._notes)
+        text = "".join(f"\n[{note}]" for note in self._notes)
         return replace(result, content=(*result.content, TextPart(text)))
 
     async def fill_form(self, params: "ElicitRequestFormParams") -> "ElicitResult | ErrorData":
