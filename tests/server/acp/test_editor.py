@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("acp", reason="needs the extra `acp`")
 
+from acp.schema import HttpMcpServer, McpServerStdio, SseMcpServer
+
 from editor import (
     EditorError,
     choose,
@@ -19,6 +21,7 @@ from editor import (
     make_environment,
     start_editor,
 )
+from windlass.server.acp.editor_agent import read_servers
 from windlass.testing import FaultServer, serve_in_thread
 from windlass.testing.chat_wire import (
     call_chunks,
@@ -28,6 +31,7 @@ from windlass.testing.chat_wire import (
     thinking_chunk,
 )
 from windlass.testing.wire import WireAnswer, stall, stream_answer
+from windlass.tools import McpHttp
 
 pytestmark = [
     pytest.mark.contract("A6"),
@@ -445,3 +449,16 @@ def test_a_person_at_a_terminal_is_told_what_it_is_for(place: Place) -> None:
     )
     assert "talks to an editor" in done.stdout
     assert done.returncode != 0
+
+
+@pytest.mark.contract("T15")
+def test_an_editor_may_name_servers_of_each_transport() -> None:
+    servers = [
+        McpServerStdio(name="a", command="notes", args=[], env=[]),
+        HttpMcpServer(type="http", name="b", url="https://b.example/mcp", headers=[]),
+        SseMcpServer(type="sse", name="c", url="https://c.example/sse", headers=[]),
+    ]
+    _, http, sse = read_servers(servers)
+    assert isinstance(http, McpHttp)
+    assert isinstance(sse, McpHttp)
+    assert (http.sse, sse.sse) == (False, True)
