@@ -80,7 +80,7 @@ async def test_what_comes_with_an_error_in_one_read_is_streamed_before_it() -> N
             await collect(model_at(server), pieces)
     assert caught.value.fault.kind == "malformed_stream"
     assert text_of(pieces) == "one two"
-    whole = text + finish_chunk() + DONE + BROKEN_EVENT
+    whole = text + finish_chunk() + DONE + text_chunk(" late") + BROKEN_EVENT
     async with (
         FaultServer(stream_answer(whole)) as server,
         aclosing(model_at(server).stream_batches(PROMPT)) as batches,
