@@ -59,6 +59,7 @@ class McpPrompt:
 
     @classmethod
     def of_server(cls, server: str, prompt: "Prompt") -> "McpPrompt":
+        """Return a prompt as a server lists it."""
         arguments = (prompt.arguments or [])[:PROMPT_ARGUMENTS_MAX]
         return cls(
             server,
