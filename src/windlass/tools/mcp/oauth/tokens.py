@@ -76,7 +76,9 @@ class McpTokenStore(Protocol):
         """Return the newest token, also if another process has written it."""
         ...
 
-    def save(self, token: McpToken) -> None: ...
+    def save(self, token: McpToken) -> None:
+        """Keep a token in the place of the one before."""
+        ...
 
     def delete(self, server: str) -> None:
         """Forget a token. Nothing happens if there is none."""
@@ -95,16 +97,20 @@ class MemoryTokens:
         self._locks: dict[str, asyncio.Lock] = {}
 
     def load(self, server: str) -> McpToken | None:
+        """Return the token for a server, if there is one."""
         return self._tokens.get(server)
 
     def save(self, token: McpToken) -> None:
+        """Keep a token in the place of the one before."""
         self._tokens[token.server] = token
 
     def delete(self, server: str) -> None:
+        """Forget a token, if there is one."""
         self._tokens.pop(server, None)
 
     @asynccontextmanager
     async def lock(self, server: str) -> AsyncGenerator[None]:
+        """Let one task at a time renew a token."""
         async with self._locks.setdefault(server, asyncio.Lock()):
             yield
 
