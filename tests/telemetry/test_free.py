@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from windlass.agent.build import build_parts
 from windlass.agent.observers import begin_observation
@@ -68,4 +69,6 @@ async def test_a_run_that_nobody_observes_is_as_it_was() -> None:
     recorder = Recorder(parts.world.journal, parts.world.clock, State("s"), parts.mask)
     observation = begin_observation(None, parts.world, "s")
     assert observation is None
-    assert parts.make_runs()._world_for(recorder, observation, LateControl()) is parts.world
+    world = parts.make_runs()._world_for(recorder, observation, LateControl())
+    assert replace(world, make_requests=None) == parts.world
+    assert world.tools is parts.world.tools

@@ -6,6 +6,7 @@ that nobody has. The session of a sub-agent belongs to the owner of the run that
 
 from collections.abc import Iterable
 
+from windlass.evaluation.forks import TRIAL_PREFIX
 from windlass.ports import Journal, SessionCatalog
 from windlass.server.access import Caller, full_session_name
 from windlass.server.errors import ApiError
@@ -57,9 +58,10 @@ def _possible_names(caller: Caller, session: str) -> Iterable[str]:
     if caller.is_admin:
         yield session
     yield full_session_name(caller.name, session)
-    # What a program ran for a caller, such as the trials of an evaluation, has a name without the
-    # caller's own part. Its owner decides, as for every name.
-    yield session
+    if session.startswith(TRIAL_PREFIX):
+        # A program runs trials for a caller under names without the caller's own part. No request
+        # can begin a session of such a name, so whom it names as its owner can be believed.
+        yield session
 
 
 def check_session_name(name: str) -> str:
