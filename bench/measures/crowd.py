@@ -1,6 +1,7 @@
 """Many runs at once in one process: CPU time of each, and peak memory."""
 
 import asyncio
+import gc
 import json
 import resource
 import sys
@@ -11,13 +12,22 @@ from pathlib import Path
 from meter import BenchRow, Work, race_contestants, run_in_child
 from world import ModelSwitchboard, TextWatcher, make_agent, make_floor, script_steps
 
+from windlass.server.serving import relax_garbage_collector
+
 STEPS = 3
 """Replies of the model in each run: two with a call, and the answer."""
 
 
 def measure(runs: int, rounds: int) -> list[BenchRow]:
     sides = {"floor": _floor_work, "windlass": _windlass_work}
-    times = race_contestants({side: partial(make, runs) for side, make in sides.items()}, rounds)
+    times = race_contestants(
+        {
+            **{side: partial(make, runs) for side, make in sides.items()},
+            "served": lambda: as_in_serve(_windlass_work(runs)),
+        },
+        rounds,
+    )
+    served = times.pop("served")
     code = "from measures.crowd import print_peak; print_peak({!r}, {})"
     peak = {side: run_in_child(code.format(side, runs)) for side in sides}
     return [
@@ -26,8 +36,29 @@ def measure(runs: int, rounds: int) -> list[BenchRow]:
             unit="µs CPU",
             **{side: time.cpu_s / runs * 1e6 for side, time in times.items()},
         ),
+        BenchRow(
+            name="the same, with the collector as in serve",
+            unit="µs CPU",
+            floor=times["floor"].cpu_s / runs * 1e6,
+            windlass=served.cpu_s / runs * 1e6,
+        ),
         BenchRow(name=f"peak over the start, {runs:,} at once", unit="MB RSS", **peak),
     ]
+
+
+def as_in_serve(work: Work) -> Work:
+    """Return the work with the garbage collector set as `windlass serve` and `worker` set it."""
+    usual = gc.get_threshold()
+    relax_garbage_collector()
+
+    async def play() -> object:
+        try:
+            return await work()
+        finally:
+            gc.set_threshold(*usual)
+            gc.unfreeze()
+
+    return play
 
 
 def _make_switchboard(runs: int) -> ModelSwitchboard:

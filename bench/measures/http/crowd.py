@@ -5,7 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from measures.crowd import peak_mb
+from measures.crowd import as_in_serve, peak_mb
 from meter import BenchRow, Work, race_contestants, run_in_child
 from wire_server import WireCounts, WireServer, run_server
 from world import TextWatcher, make_wire_agent, make_wire_floor
@@ -27,8 +27,13 @@ def measure(sizes: Sequence[int], rounds: int) -> list[BenchRow]:
 def _measure_size(server: WireServer, runs: int, rounds: int) -> list[BenchRow]:
     url = server.calls_url(STEPS - 1, LATENCY_MS)
     times = race_contestants(
-        {side: partial(make, url, runs) for side, make in SIDES.items()}, rounds
+        {
+            **{side: partial(make, url, runs) for side, make in SIDES.items()},
+            "served": lambda: as_in_serve(_windlass_work(url, runs)),
+        },
+        rounds,
     )
+    served = times.pop("served")
     code = "from measures.http.crowd import print_peak; print_peak({!r}, {!r}, {})"
     peak: dict[str, float] = {}
     counts: dict[str, WireCounts] = {}
@@ -45,6 +50,13 @@ def _measure_size(server: WireServer, runs: int, rounds: int) -> list[BenchRow]:
             unit="µs CPU",
             aim=AIM,
             **{side: time.cpu_s / runs * 1e6 for side, time in times.items()},
+        ),
+        BenchRow(
+            name="the same, with the collector as in serve",
+            unit="µs CPU",
+            aim=AIM,
+            floor=times["floor"].cpu_s / runs * 1e6,
+            windlass=served.cpu_s / runs * 1e6,
         ),
         BenchRow(
             name=f"all {runs:,}, {LATENCY_MS} ms of latency a step, best",
