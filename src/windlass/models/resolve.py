@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
+import windlass.models.lazy_providers as providers
 from windlass.core.errors import ConfigError
 from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.suggestions import suggest_names
 from windlass.environ import read_environment
-from windlass.models import lazy_providers as providers
 from windlass.models.cloud.signing import RequestSigner
 from windlass.models.dialect import Dialect
 from windlass.models.http.errors import RequestTarget, mask_keys
