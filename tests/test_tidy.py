@@ -35,7 +35,6 @@ SAME_PREFIX_MAX = 2
 ARCHITECTURE_LINES_MAX = 200
 
 SMALL_MODULES = {
-    "windlass.models.lazy_providers",  # a table of modules cannot be part of the one that uses it
     "windlass.server.route_tables",  # where each protocol adds its table
     # A command of the command line is a module, which is imported when the command is run.
     "windlass.cli.acp",

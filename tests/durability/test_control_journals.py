@@ -401,7 +401,7 @@ async def test_a_session_whose_drivers_keep_dying_is_parked(workers: WorkerStore
         agent = make_agent(pair.here, "Done.")
         assert (await agent.sweep(tries_max=3)).parked == (SESSION,)
         (pause,) = await pair.facts(RunPaused)
-        assert "3 times" in pause.reason
+        assert "3 drivers" in pause.reason
         assert (await make_agent(pair.there).sweep(tries_max=3)).driven == ()
         await windlass.resume(pair.there, SESSION, by="ada")
         assert (await agent.sweep(tries_max=3)).driven == (SESSION,)

@@ -257,7 +257,8 @@ def denied_and_shown(played: PlayedSession) -> bool:
 
 def helper_left_open(played: PlayedSession) -> bool:
     played.inner = {key: facts[:-1] for key, facts in played.inner.items()}
-    return bool(played.inner) and not played.has_crashed and not played.plan.watched
+    is_plain = not played.inner_undo_facts and not played.plan.watched
+    return bool(played.inner) and not played.has_crashed and is_plain
 
 
 def helper_unpaid(played: PlayedSession) -> bool:

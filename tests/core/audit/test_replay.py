@@ -129,8 +129,10 @@ def never_started(fact: Fact) -> Fact | None:
     return None if isinstance(fact, CallStarted) else fact
 
 
-MESSAGES = (CallLate, SteeringGiven, MailRefused, LimitsRaised, RunPaused, RunContinued)
-"""Facts that may come at any moment, whatever the driver does."""
+UNPLANNED = (
+    *(CallFinished, CallLate, SteeringGiven, MailRefused, LimitsRaised, RunPaused, RunContinued),
+)
+"""Facts that may come at any moment: messages, and results of calls that run already."""
 
 
 def request_dropped(fact: Fact) -> Fact | None:
@@ -169,7 +171,7 @@ def test_what_was_tampered_with_is_found_where_it_is(tamper: Tampering, seeds: r
             numbered = [replace(one, seq=place) for place, one in enumerate(kept, 1)]
             found = replay("sim", numbered).difference
             # What is missing at the very end, or where the next driver begins anew, is not missed.
-            follows = next((one for one in kept[at:] if not isinstance(one, MESSAGES)), None)
+            follows = next((one for one in kept[at:] if not isinstance(one, UNPLANNED)), None)
             missed = other is None and _from_outside(follows)
             assert found is not None or missed, f"seed {seed}, record {at + 1}"
             assert found is None or found.seq >= at + 1
