@@ -3,10 +3,10 @@
 import asyncio
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 
 from browser_pages import PageServer, serve_pages
 from page_browser import find_browser
+from shells import comes_true
 from windlass import Agent, Deny
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.messages import ImagePart, TextPart, ToolResults
@@ -28,7 +29,8 @@ from windlass.tools.browser.chromium import ChromiumHost, ChromiumOptions, HeldS
 from windlass.tools.browser.session import BrowserSession
 from windlass.tools.browser.tools import WATCH_S, build_browser_tools
 from windlass.tools.processes import list_processes
-from windlass.tools.shell.reaper import kill_marked
+from windlass.tools.shell.reaper import ProcessReaper, kill_marked
+from windlass.tools.unavailable import ToolUnavailable
 from windlass.tools.web.addresses import AllowedHosts
 
 ValueT = TypeVar("ValueT")
@@ -93,9 +95,11 @@ def server() -> Iterator[PageServer]:
 
 
 @pytest.fixture(scope="module")
-def host(server: PageServer) -> Iterator[ChromiumHost]:
+def host(server: PageServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromiumHost]:
     """One Chromium for all tests: a session that nobody uses keeps it open."""
-    host = make_host(f"127.0.0.1:{server.server_port}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        host = make_host(f"127.0.0.1:{server.server_port}")
     Pages(host, "keeper")
     yield host
     host.close()
@@ -105,9 +109,9 @@ def make_host(*allow: str, **options: Any) -> ChromiumHost:
     async def resolve(name: str, _port: int) -> list[str]:
         return ["127.0.0.1"] if name == "friend.test" else ["10.0.0.7"]
 
+    options.setdefault("program", find_browser())
     return ChromiumHost(
         ChromiumOptions(
-            program=find_browser(),
             sandbox=False,
             allowed=AllowedHosts(allow),
             resolve=resolve,
@@ -441,6 +445,8 @@ def test_a_browser_that_was_killed_is_replaced_and_the_model_is_told(
 ) -> None:
     pages = Pages(host, "survivor")
     pages.open(f"{server.url}/next")
+    # To another runtime, a browser that is in use is not a leftover.
+    assert ProcessReaper(host._reaper.folder).reap_leftovers() == []
     assert kill_marked(host._marker)
     again = Pages(host, "survivor")
     assert again.held.note == chromium.NEW_NOTE
@@ -448,6 +454,32 @@ def test_a_browser_that_was_killed_is_replaced_and_the_model_is_told(
         again.read()
     assert 'heading "Next"' in again.open(f"{server.url}/next")
     again.close()
+
+
+DOOMED = """#!/bin/sh
+echo "a warning" >&2
+echo "[FATAL:process_singleton_posix.cc] Socket path too long" >&2
+exit 1
+"""
+
+
+@pytest.mark.slow
+def test_a_browser_that_cannot_start_says_why_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not its command line, which fills the beginning of its log."""
+    program = tmp_path / "chromium"
+    program.write_text(DOOMED)
+    program.chmod(0o700)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    host = make_host(program=str(program))
+    with pytest.raises(ToolUnavailable, match=r"^Chromium cannot be started: .*too long$") as told:
+        Pages(host, "doomed")
+    assert "a warning" not in str(told.value)
+    registries = tmp_path / "windlass" / "processes" / "browser"
+    assert len(list(registries.glob("*.json"))) == 1
+    host.close()
+    assert list(registries.glob("*.json")) == []
 
 
 CHILD = """
@@ -464,27 +496,22 @@ asyncio.run(main())
 
 @pytest.mark.slow
 @pytest.mark.contract("T14")
-def test_the_browser_dies_with_its_killed_process(server: PageServer, tmp_path: Path) -> None:
+def test_the_browser_dies_with_its_killed_process(server: PageServer) -> None:
     """By SIGKILL: neither the browser nor its driver is left, nor its profile."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, f"{server.url}/next"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
-    assert child.stdout is not None
-    with child.stdout as output:
-        assert output.readline().strip() == chromium.NEW_NOTE
-        started = _find_processes(str(tmp_path))
-        assert any("chrom" in command for command in started.values())
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-    until = time.monotonic() + WAIT_S
-    while (left := started.keys() & _find_processes(str(tmp_path)).keys()) and (
-        time.monotonic() < until
-    ):
-        time.sleep(0.05)
-    assert not left
+    # Not in tmp_path: Chromium makes a socket in it, whose path has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="windlass-") as folder:
+        env = {**os.environ, "TMPDIR": folder}
+        argv = [sys.executable, "-c", CHILD, f"{server.url}/next"]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env) as child:
+            try:
+                assert child.stdout is not None
+                assert child.stdout.readline().strip() == chromium.NEW_NOTE
+                started = _find_processes(folder)
+                assert any("chrom" in command for command in started.values())
+            finally:
+                child.kill()
+        assert comes_true(lambda: not started.keys() & _find_processes(folder).keys(), WAIT_S)
+        assert list(Path(folder).glob("playwright*")) == []
 
 
 def _find_processes(word: str) -> dict[tuple[int, int], str]:

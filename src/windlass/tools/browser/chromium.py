@@ -223,6 +223,7 @@ class ChromiumHost:
     async def _close_all(self) -> None:
         async with self._launching:
             await self._quit()
+            await asyncio.to_thread(self._reaper.close)
 
     async def _running_browser(self) -> "Browser":
         if self._browser is not None and self._browser.is_connected():
@@ -289,4 +290,8 @@ def _explain_launch(message: str) -> str:
             "some containers. Run Windlass as another user, or give sandbox=False to "
             "browser_tools() if only trusted pages are opened."
         )
-    return f"Chromium cannot be started: {printable_line(message[:400])}"
+    # The log begins with the long command line of the browser. Why it ended comes after that.
+    said = [line.partition("[err]")[2].strip() for line in message.splitlines() if "[err]" in line]
+    fatal = [line for line in said if "FATAL" in line]
+    reason = " ".join(fatal or said or [message])
+    return f"Chromium cannot be started: {printable_line(reason[:400])}"
