@@ -77,14 +77,19 @@ class Upstream:
         self.reply = reply
         self.sent: list[bytes] = []
         self.port = 0
+        self.connections: list[asyncio.Task[None] | None] = []
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.sent.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(self.reply)
-        with suppress(ConnectionError):
+        self.connections.append(asyncio.current_task())
+        # A tunnel through the proxy may be closed before anything was sent in it.
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            self.sent.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(self.reply)
             while data := await reader.read(1_000):
                 self.sent.append(data)
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 @asynccontextmanager
@@ -108,6 +113,7 @@ async def proxied(
         await proxy.close()
         server.close()
         await server.wait_closed()
+        await asyncio.gather(*filter(None, upstream.connections))
 
 
 async def ask(port: int, request: str) -> bytes:
@@ -123,6 +129,8 @@ async def ask(port: int, request: str) -> bytes:
                     break
                 answer += data
     writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
     return answer
 
 
