@@ -1,6 +1,7 @@
 """A run at a terminal: the page that shows it, the status line, the keyboard, and Ctrl-C.
 
 The law: the first Ctrl-C stops the run, which ends and is recorded; the second one exits at once.
+A Ctrl-C that comes when the run has just ended takes nothing away from its result.
 Anything else that ends the process (SIGTERM, a closed terminal) leaves the run open, to be resumed:
 running calls get a grace period, then the run is released. A second signal exits at once.
 """
@@ -64,12 +65,21 @@ class TerminalRun:
             self.live.show_event(event)
 
     async def drive_run(
-        self, agent: Agent[Any], session: str, work: RunWork, *, is_kept: bool = True
+        self,
+        agent: Agent[Any],
+        session: str,
+        work: RunWork,
+        *,
+        is_kept: bool = True,
+        is_chat: bool = False,
     ) -> RunResult[Any]:
         """Do a run with status line, questions and Ctrl-C; returns its result, even if it failed.
 
         `is_kept` says whether the journal outlives the process, so that the run can be resumed.
+        `is_chat`: a prompt follows. Ctrl-C then does nothing after the run, until somebody else
+        handles it: it was meant for the run, and must not end the chat.
         """
+        signals = _RunSignals(self, agent, session, is_kept=is_kept)
         self.status.start_run()
         if self.question_prompt is not None:
             self.question_prompt.start_run()
@@ -77,8 +87,8 @@ class TerminalRun:
         if self.output_format == "text" and not self.quiet:
             footer = asyncio.create_task(self.status.refresh_until_cancelled())
         try:
-            with self._handle_signals(agent, session, is_kept=is_kept), suppress_echo():
-                return await work(self.show_event)
+            with signals.handle(is_chat=is_chat), suppress_echo():
+                return await work(signals.watch)
         except RunFailed as error:
             return error.result
         finally:
@@ -87,23 +97,6 @@ class TerminalRun:
                 with suppress(asyncio.CancelledError):
                     await footer
             self.live.end_run()
-
-    @contextmanager
-    def _handle_signals(self, agent: Agent[Any], session: str, *, is_kept: bool) -> Generator[None]:
-        loop = asyncio.get_running_loop()
-        signals = _RunSignals(self, agent, session, is_kept=is_kept)
-        # Signals that our parent process told us to ignore (nohup) stay ignored.
-        leaving = [each for each in LEAVE_SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
-        loop.add_signal_handler(signal.SIGINT, signals.interrupt)
-        for number in leaving:
-            loop.add_signal_handler(number, signals.leave, number)
-        loop.add_signal_handler(signal.SIGWINCH, self.screen.update_width)
-        try:
-            yield
-            signals.exit_if_leaving()
-        finally:
-            for number in (signal.SIGINT, *leaving, signal.SIGWINCH):
-                loop.remove_signal_handler(number)
 
     def report_result(
         self, result: RunResult[Any], model: str, *, show_session: bool = True
@@ -151,8 +144,42 @@ class _RunSignals:
         self._is_kept = is_kept
         self._running = asyncio.current_task()
         self._restore = terminal_restorer()
+        self._has_begun = False
+        self._has_cancelled = False
         self._is_stopping = False
         self._leaving_number = 0
+
+    @contextmanager
+    def handle(self, *, is_chat: bool) -> Generator[None]:
+        """Handle the signals of the block, which is the run."""
+        loop = asyncio.get_running_loop()
+        # Signals that our parent process told us to ignore (nohup) stay ignored.
+        leaving = [each for each in LEAVE_SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+        loop.add_signal_handler(signal.SIGINT, self.interrupt)
+        for number in leaving:
+            loop.add_signal_handler(number, self.leave, number)
+        loop.add_signal_handler(signal.SIGWINCH, self._terminal.screen.update_width)
+        try:
+            yield
+            self.exit_if_leaving()
+        except asyncio.CancelledError:
+            if self._has_cancelled:
+                # As wherever else a command is interrupted: one exit code, and no traceback.
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            for number in (*leaving, signal.SIGWINCH):
+                loop.remove_signal_handler(number)
+            if is_chat:
+                # Replaced and not removed: in between, Ctrl-C would end the process.
+                loop.add_signal_handler(signal.SIGINT, lambda: None)
+            else:
+                loop.remove_signal_handler(signal.SIGINT)
+
+    def watch(self, event: Event) -> None:
+        """Show an event. The first one says that the run has begun."""
+        self._has_begun = True
+        self._terminal.show_event(event)
 
     def interrupt(self) -> None:
         """Ctrl-C ends the run, which is recorded."""
@@ -161,8 +188,12 @@ class _RunSignals:
             os._exit(INTERRUPTED)
         self._is_stopping = True
         self._terminal.status.show_activity("stopping; press Ctrl-C again to exit at once")
-        # Before the run has started, there is only our own task to cancel.
-        if not self._agent.cancel(self._session, "interrupted") and self._running is not None:
+        if self._agent.cancel(self._session, "interrupted"):
+            return
+        # Before the run has begun, there is only our own task to cancel. After its end, a cancel
+        # would lose the result.
+        if not self._has_begun and self._running is not None:
+            self._has_cancelled = True
             self._running.cancel()
 
     def leave(self, number: int) -> None:

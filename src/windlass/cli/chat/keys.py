@@ -7,8 +7,9 @@ the run, Tab queues the text for afterwards, and Escape or Ctrl-C stops the run.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
+from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, emacs_mode, has_completions, has_focus
@@ -100,10 +101,16 @@ def _stop(actions: KeyActions, _event: KeyPressEvent) -> None:
 def _interrupt(actions: KeyActions, event: KeyPressEvent) -> None:
     if actions.is_running():
         actions.interrupt()
-    elif event.current_buffer.text:
-        event.current_buffer.reset()
     else:
-        event.app.exit(result=TypedInput("interrupt"))
+        interrupt_prompt(event.app)
+
+
+def interrupt_prompt(app: Application[Any]) -> None:
+    """Do what Ctrl-C does between runs: empty the prompt, or leave an empty one."""
+    if app.current_buffer.text:
+        app.current_buffer.reset()
+    else:
+        app.exit(result=TypedInput("interrupt"))
 
 
 def _stay(_event: KeyPressEvent) -> None:

@@ -24,7 +24,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.shortcuts import PromptSession
 from prompt_toolkit.styles import Style
 
-from windlass.cli.chat.keys import KeyActions, TypedInput, build_key_bindings
+from windlass.cli.chat.keys import KeyActions, TypedInput, build_key_bindings, interrupt_prompt
 from windlass.cli.chat.live_page import LivePage
 from windlass.cli.screen import GlyphSet
 
@@ -189,17 +189,22 @@ class PromptLine:
 
     @contextmanager
     def _leave_on_signals(self) -> Generator[None]:
-        """End the chat in order if the process is told to end. A run has handlers of its own."""
+        """End the chat in order if the process is told to end. A run has handlers of its own.
+
+        A Ctrl-C that comes before the prompt is ready to read it as a key is a signal, and means
+        the same.
+        """
         if self._frame.is_running:
             yield
             return
         loop = asyncio.get_running_loop()
         for number in LEAVE_SIGNALS:
             loop.add_signal_handler(number, self._leave, number)
+        loop.add_signal_handler(signal.SIGINT, self._press_interrupt)
         try:
             yield
         finally:
-            for number in LEAVE_SIGNALS:
+            for number in (*LEAVE_SIGNALS, signal.SIGINT):
                 loop.remove_signal_handler(number)
 
     def _leave(self, number: int) -> None:
@@ -207,6 +212,11 @@ class PromptLine:
         app = self._session.app
         if app.is_running and not app.is_done:
             app.exit(result=TypedInput("leave"))
+
+    def _press_interrupt(self) -> None:
+        app = self._session.app
+        if app.is_running and not app.is_done:
+            interrupt_prompt(app)
 
     def _is_completing(self) -> bool:
         text = self._session.default_buffer.document.text_before_cursor

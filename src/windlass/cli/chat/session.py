@@ -129,6 +129,7 @@ class ChatSession:
             was_interrupted = typed.action == "interrupt"
 
     async def _perform_task(self, opened: AgentSession) -> None:
+        _exit_on_interrupt()
         task = self._chat.tasks.popleft()
         match task:
             case PromptTask(text, is_typed):
@@ -298,7 +299,11 @@ class ChatSession:
                     await listening
 
         result = await terminal.drive_run(
-            opened.agent, chat.session, work_and_listen, is_kept=is_kept(chat.journal)
+            opened.agent,
+            chat.session,
+            work_and_listen,
+            is_kept=is_kept(chat.journal),
+            is_chat=True,
         )
         chat.last_view = terminal.live.last_view
         terminal.live.ensure_reply_shown(result.text if result.completed else "")
@@ -344,6 +349,7 @@ class ChatSession:
         asker = chat.context.terminal.question_prompt
         if asker is None:
             return
+        _exit_on_interrupt()
         key = await asker.choose_key(PLAN_KEYS, "yen")
         if key in ("y", "e"):
             change_mode(chat, "ask" if key == "y" else "allow-edits")
@@ -374,6 +380,11 @@ class ChatSession:
             mark=chat.screen.glyphs.progress,
             mark_style=CALL_STYLE,
         )
+
+
+def _exit_on_interrupt() -> None:
+    """Let Ctrl-C exit again, before what no prompt and no run handles it for."""
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
 
 def _strip_quotes(text: str) -> str:
