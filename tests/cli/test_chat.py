@@ -1,5 +1,6 @@
 """U2: a chat at a real terminal, driven key by key, with its screen read back."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -255,9 +256,20 @@ def test_questions_show_the_change_and_words_that_were_being_typed_do_not_answer
         terminal.wait_for_text("reason (for the model")
         terminal.type("one is enough\r")
         terminal.wait_for_text("Done.")
-        terminal.wait_until(lambda lines: lines[-1].startswith(f"{MARK} yes, y"))
+        # Before the run has ended, Ctrl-C would stop it and leave the prompt as it is.
+        terminal.wait_until(
+            lambda lines: (
+                lines[-1].startswith(f"{MARK} yes, y")
+                and lines[-2].startswith("openai-chat:m · ask")
+            )
+        )
         terminal.type("\x03/permissions\r")
-        terminal.wait_for_text("bash(touch a)")
+        terminal.wait_for_text("always bash(touch a)")
+        # A Ctrl-C that comes as a signal, before the prompt can read keys, means the same.
+        wait_for_prompt(terminal)
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.wait_for_text("Press Ctrl-C again to leave")
+        wait_for_prompt(terminal)
         terminal.type("/exit\r")
         assert terminal.wait_for_exit() == 0
     assert (shell.project / "a").exists()
