@@ -29,6 +29,7 @@ from windlass.knowledge.sqlite import SqliteKnowledge
 LOG_FILE = "worker.log"
 END_S = 10.0
 """How long a worker may take to exit after its last event, in seconds."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _decode = msgspec.json.Decoder[Event](Event).decode
 _encode = msgspec.json.Encoder().encode
@@ -40,11 +41,29 @@ class WorkerProcess:
     def __init__(self, what: Literal["run", "resume"], folder: Path, *, fast: bool) -> None:
         self._log = folder / LOG_FILE
         pace = "fast" if fast else "calm"
-        # Its own process group: Ctrl-C reaches only the parent, which then ends the worker.
         # `-P`: a file in the current folder must not be imported instead of one of our modules.
+        self._command = [sys.executable, "-P", "-m", __name__, what, str(folder), pace]
+
+    def __enter__(self) -> Self:
+        # A signal in the middle of the start would leave a process that nobody knows of.
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            self._process = self._start()
+        except BaseException:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            raise
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)  # This runs the handler, if one came.
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        # Its own process group: Ctrl-C reaches only the parent, which then ends the worker.
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - this very Python, our own module
-                [sys.executable, "-P", "-m", __name__, what, str(folder), pace],
+            return subprocess.Popen(  # noqa: S603 - this very Python, our own module
+                self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -76,15 +95,15 @@ class WorkerProcess:
         lines = self._log.read_text("utf-8", "replace").strip().splitlines() or ["no output"]
         return f"exit code {code}: {lines[-1]}"
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -117,6 +136,8 @@ def _end_with_parent() -> None:
 
 
 def main() -> None:
+    # The parent blocked them while it started us, and a command of the agent must not inherit that.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     what, folder, pace = sys.argv[1:]
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
