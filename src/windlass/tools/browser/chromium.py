@@ -260,12 +260,12 @@ class ChromiumHost:
             await self._close_held(name)
         browser, self._browser = self._browser, None
         playwright, self._playwright = self._playwright, None
-        with suppress(Exception):
-            async with asyncio.timeout(QUIT_S_MAX):
-                if browser is not None:
-                    await browser.close()
-                if playwright is not None:
-                    await playwright.stop()
+        # One after the other: the driver must end also if its browser cannot be closed any more.
+        for end in (browser and browser.close, playwright and playwright.stop):
+            if end is not None:
+                with suppress(Exception):
+                    async with asyncio.timeout(QUIT_S_MAX):
+                        await end()
         if self._marker:
             await asyncio.to_thread(kill_marked, self._marker)
             await asyncio.to_thread(self._reaper.forget_command, self._marker)
