@@ -1,5 +1,6 @@
 """Folders taken in: text, Markdown, HTML, PDF; only what changed, and no more than is there."""
 
+import asyncio
 import io
 import logging
 from pathlib import Path
@@ -165,31 +166,35 @@ async def test_a_pdf_without_its_reader_is_refused_at_once(
     assert await store.list_places(PROJECT) == {}
 
 
+def read_now(name: str, data: bytes) -> DocumentText:
+    return asyncio.run(read_document(name, data))
+
+
 def test_a_page_is_read_as_text() -> None:
     html = b"""<!doctype html><html><head><title>A &amp; B</title><style>x{}</style>
     <script>evil()</script></head><body><h2>Parts</h2><ul><li>One<li>Two</ul>
     <table><tr><td>a</td><td>b</td></tr></table>caf&eacute; <b>au</b> lait</body>"""
-    assert read_document("page.HTML", html) == DocumentText(
+    assert read_now("page.HTML", html) == DocumentText(
         "A & B", "## Parts\n\n- One\n- Two\n\n| a | b\n\ncafé au lait", "markdown"
     )
 
 
 @given(st.text(alphabet="<>/!-abtscriple \"'=&;#1\n", max_size=300))
 def test_any_page_ends(html: str) -> None:
-    assert read_document("a.html", html.encode()).format == "markdown"
+    assert read_now("a.html", html.encode()).format == "markdown"
 
 
 @pytest.mark.slow
 def test_a_page_that_never_ends_a_tag_ends() -> None:
-    assert "x" in read_document("a.html", b"<p>x<!--" + b"<" * 300_000).text
-    assert read_document("a.html", b"x" + b"<svg></p>" * 50_000).text == "x"
+    assert "x" in read_now("a.html", b"<p>x<!--" + b"<" * 300_000).text
+    assert read_now("a.html", b"x" + b"<svg></p>" * 50_000).text == "x"
 
 
 @given(st.binary(max_size=300), st.sampled_from(["a.md", "a.txt", "a.html", "a", "a.pdf"]))
 def test_any_bytes_are_read_or_refused(data: bytes, name: str) -> None:
     told = ""
     try:
-        assert isinstance(read_document(name, data).text, str)
+        assert isinstance(read_now(name, data).text, str)
     except UnreadableFile as error:
         told = str(error)
     assert "\n" not in told

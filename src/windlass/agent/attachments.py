@@ -5,7 +5,7 @@ from pathlib import Path
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import FilePart, ImagePart
-from windlass.document_text import UnreadableDocument, is_document, read_document_text
+from windlass.document_text import UnreadableDocument, is_document, read_document_text_blocking
 
 MAGIC_NUMBERS = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -56,7 +56,7 @@ def _attach_text(name: str, data: bytes) -> FilePart:
     if not is_document(name):
         raise ConfigError(f"attach({name!r}, as_text=True): it is not a document that can be read")
     try:
-        text = read_document_text(name, data)
+        text = read_document_text_blocking(name, data)
     except UnreadableDocument as error:
         raise ConfigError(f"attach({name!r}): {error}") from None
     return FilePart("text/plain", f"{name}.txt", text.encode())

@@ -1,8 +1,10 @@
 """Files in, text out: plain text, Markdown, HTML, and documents such as PDF and Word.
 
-The law: whatever a file holds, reading it ends. A file that cannot be read is reported in one line.
+Invariant: reading a file ends, whatever it holds. A file that cannot be read is reported in one
+line.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -30,24 +32,24 @@ class UnreadableFile(Exception):
     """A file cannot be read as text; the message says why, in one line."""
 
 
-def read_document(name: str, data: bytes) -> DocumentText:
-    """The text of a file, read by the extension of its name. An unknown one means plain text.
+async def read_document(name: str, data: bytes) -> DocumentText:
+    """Return the text of a file, read by the extension of its name. An unknown one is plain text.
 
     Raises UnreadableFile, and ConfigError for a document whose reader is not installed.
     """
     if is_document(name):
         try:
-            return _read_office_file(name, data)
+            return await _read_office_file(name, data)
         except UnreadableDocument as error:
             raise UnreadableFile(str(error)) from error
     extension = name.rpartition(".")[2].casefold()
-    return _READERS.get(extension, _read_plain_text)(data)
+    return await asyncio.to_thread(_READERS.get(extension, _read_plain_text), data)
 
 
-def _read_office_file(name: str, data: bytes) -> DocumentText:
-    text = read_document_text(name, data)
+async def _read_office_file(name: str, data: bytes) -> DocumentText:
+    text = await read_document_text(name, data)
     if name.casefold().endswith(".pdf"):
-        return DocumentText(read_pdf_title(data), text, "text")
+        return DocumentText(await read_pdf_title(data), text, "text")
     return DocumentText(first_heading(text), text, "markdown")
 
 

@@ -100,7 +100,7 @@ async def ingest(
     total = IngestReport()
     for start in range(0, len(places), FILES_PER_BATCH):
         batch = places[start : start + FILES_PER_BATCH]
-        outcomes = await asyncio.to_thread(_read_batch, batch, settings, known)
+        outcomes = await _read_batch(batch, settings, known)
         await store.replace_notes(*(note for note in outcomes.values() if isinstance(note, Note)))
         # A file that is empty now has no text to store, but its old note must go.
         gone += (place for place, what in outcomes.items() if what == "empty" and place in known)
@@ -129,25 +129,23 @@ def _find_files(root: Path, globs: Sequence[str]) -> Iterator[Path]:
                 yield path
 
 
-def _read_batch(
+async def _read_batch(
     batch: Sequence[tuple[str, Path]], settings: IngestSettings, known_digests: Mapping[str, str]
 ) -> dict[str, FileOutcome]:
     return {
-        place: _read_file(place, path, settings, known_digests.get(place)) for place, path in batch
+        place: await _read_file(place, path, settings, known_digests.get(place))
+        for place, path in batch
     }
 
 
-def _read_file(
+async def _read_file(
     place: str, path: Path, settings: IngestSettings, known_digest: str | None
 ) -> FileOutcome:
     try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            return UnreadableFile(f"it is larger than {FILE_BYTES_MAX // 2**20} MiB")
-        data = path.read_bytes()
-        digest = settings.digest_file(data)
+        data, digest = await asyncio.to_thread(_load_file, path, settings)
         if digest == known_digest:
             return "unchanged"
-        document = read_document(path.name, data)
+        document = await read_document(path.name, data)
     except UnreadableFile as error:
         return error
     except OSError as error:
@@ -164,6 +162,14 @@ def _read_file(
         document.format,
         digest,
     )
+
+
+def _load_file(path: Path, settings: IngestSettings) -> tuple[bytes, str]:
+    """Return the content of a file and its digest. Raises UnreadableFile and OSError."""
+    if path.stat().st_size > FILE_BYTES_MAX:
+        raise UnreadableFile(f"it is larger than {FILE_BYTES_MAX // 2**20} MiB")
+    data = path.read_bytes()
+    return data, settings.digest_file(data)
 
 
 def _add_counts(total: IngestReport, outcomes: Mapping[str, FileOutcome]) -> IngestReport:

@@ -67,19 +67,22 @@ def read_picture(content: FileContent) -> ImagePart | None:
     return part
 
 
-def read_document(content: FileContent, offset: int, limit: int) -> str | list[ContentPart] | None:
-    """Return a page of the text of a document, such as a Word file; None if it is not a document.
+def holds_document(content: FileContent) -> bool:
+    """Whether a file is a document, such as a Word file, by its name and its content."""
+    return is_document(content.path) and is_binary(content.data)
+
+
+async def read_document(content: FileContent, offset: int, limit: int) -> str | list[ContentPart]:
+    """Return a page of the text of a document.
 
     Of a PDF without text, which is a scan, the first pages are shown as pictures. Raises ModelRetry
     if the document cannot be read.
     """
-    if not is_document(content.path) or not is_binary(content.data):
-        return None
     try:
-        text = read_document_text(content.path, content.data)
+        text = await read_document_text(content.path, content.data)
         if not text and content.data.startswith(b"%PDF-"):
             note = TextPart(f"[{printable_name(content.path)} has no text; its first pages:]")
-            pages = render_pdf_pages(content.data)
+            pages = await render_pdf_pages(content.data)
             return [note, *(ImagePart("image/png", page) for page in pages)]
     except (UnreadableDocument, ConfigError) as error:
         raise ModelRetry(f"{quote_path(content.path)}: {error}") from error

@@ -8,7 +8,7 @@ the file to find out which of the two it is.
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -35,6 +35,7 @@ from windlass.tools.files.reading import (
     format_listing,
     format_page,
     format_size,
+    holds_document,
     is_binary,
     printable_name,
     read_document,
@@ -112,7 +113,7 @@ class FileToolset:
         limit: Annotated[
             int, Meta(ge=1, le=LINES_MAX, description="How many lines to read.")
         ] = LINES_MAX,
-    ) -> str | ImagePart | list[ContentPart]:
+    ) -> str | ImagePart | Awaitable[str | list[ContentPart]]:
         """Read a file: text with line numbers, a picture, or the text of a document such as a PDF.
 
         For a folder, list its contents.
@@ -121,8 +122,10 @@ class FileToolset:
             folder = self._workspace.locate_path(path)
             return format_listing(folder, self._workspace.list_entries(path))
         content = self._workspace.read_file(path, FILE_BYTES_MAX)
-        document = read_document(content, offset, limit)
-        return document or read_picture(content) or format_page(content, offset, limit)
+        if holds_document(content):
+            # It is awaited on the event loop, where a cancel ends the reading.
+            return read_document(content, offset, limit)
+        return read_picture(content) or format_page(content, offset, limit)
 
     def glob(
         self,
