@@ -83,7 +83,7 @@ def call_tool() -> dict[str, Any]:
                 ANSWERS.append(json.loads(sys.stdin.readline()))
             return {"content": [{"type": "text", "text": json.dumps(ANSWERS)}]}
         case "parts":
-            return {"content": [{"type": "text", "text": "x"}] * 100_000}
+            return {"content": [{"type": "text", "text": "x"}] * 500}
         case "flood":
             while True:  # One line that never ends.
                 sys.stdout.write("x" * 100_000)

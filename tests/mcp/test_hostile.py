@@ -89,7 +89,7 @@ async def test_an_answer_of_many_parts_is_bounded() -> None:
     async with open_servers(own=hostile_settings("parts")) as servers:
         result = await tool_caller(await servers.tools())("harmless")
     assert len(result.content) == 201
-    assert "99800 more parts" in result.text
+    assert "300 more parts" in result.text
 
 
 @pytest.mark.contract("T17")

@@ -13,6 +13,7 @@ from windlass.tools.mcp.lists import (
     list_all_templates,
 )
 from windlass.tools.mcp.results import (
+    convert_off_loop,
     convert_prompt_parts,
     convert_prompt_result,
     convert_resource_result,
@@ -83,7 +84,8 @@ async def fetch_prompt(
     client: "Client", name: str, arguments: Mapping[str, str] | None
 ) -> tuple[ContentPart, ...]:
     """Return a prompt as the parts of a message."""
-    return convert_prompt_parts(await client.get_prompt(name, dict(arguments or {})))
+    answer = await client.get_prompt(name, dict(arguments or {}))
+    return await convert_off_loop(answer, convert_prompt_parts)
 
 
 async def list_extra_tools(client: "Client", prompts: "list[Prompt]") -> list[ExtraTool]:
@@ -119,14 +121,15 @@ async def _answer_list_resources(
 async def _answer_read_resource(
     client: "Client", _: RunContext[object], arguments: Mapping[str, Any]
 ) -> ToolResult:
-    return convert_resource_result(await client.read_resource(arguments["uri"]))
+    answer = await client.read_resource(arguments["uri"])
+    return await convert_off_loop(answer, convert_resource_result)
 
 
 async def _answer_get_prompt(
     client: "Client", _: RunContext[object], arguments: Mapping[str, Any]
 ) -> ToolResult:
     answer = await client.get_prompt(arguments["name"], arguments.get("arguments"))
-    return convert_prompt_result(answer)
+    return await convert_off_loop(answer, convert_prompt_result)
 
 
 _LIST_RESOURCES_TOOL = ExtraTool(

@@ -1,13 +1,14 @@
 """The HTTP client of a connection to an MCP server: its token, its bounds and its errors.
 
-The law: an answer is bounded while it is read, and a compressed one is refused.
+Invariant: an answer is bounded while it is read, in bytes and in values, before the SDK sees it. A
+compressed one is refused.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
-from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,13 @@ from typing_extensions import override
 
 from windlass.core.errors import WindlassError
 from windlass.tools.mcp.config import ANSWER_BYTES_MAX, McpHttp, McpSettings
+from windlass.tools.mcp.http_bodies import (
+    EVENT_LINES_MAX,
+    PendingAnswer,
+    PendingBody,
+    PendingEvents,
+    TooManyLines,
+)
 from windlass.tools.mcp.oauth.documents import read_challenge
 from windlass.tools.mcp.oauth.grants import ShowPage
 from windlass.tools.mcp.oauth.keeper import TokenKeeper
@@ -155,15 +163,15 @@ def _build_http_client(settings: McpHttp, keeper: TokenKeeper | None) -> "httpx2
         headers={"Accept-Encoding": "identity", **settings.headers},
         timeout=httpx2.Timeout(HTTP_TIMEOUT_S, read=None),
         auth=None if keeper is None else _build_auth(keeper),
-        event_hooks={"response": [record_status, partial(_bound_body, bounds_events=settings.sse)]},
+        event_hooks={"response": [record_status, _bound_body]},
     )
 
 
-async def _bound_body(response: "httpx2.Response", *, bounds_events: bool) -> None:
+async def _bound_body(response: "httpx2.Response") -> None:
     """Read no more of an answer than ANSWER_BYTES_MAX, and nothing that is compressed.
 
-    A few compressed bytes could be gigabytes. A stream of events may go on for ever: each event is
-    bounded, here or by the SDK, which does not do it for the older transport.
+    A few compressed bytes could be gigabytes. A stream of events may continue for ever: each event
+    is bounded. The SDK gets an answer or an event when it is complete, and within its bounds.
     """
     import httpx2  # noqa: PLC0415 - of the extra
 
@@ -172,24 +180,33 @@ async def _bound_body(response: "httpx2.Response", *, bounds_events: bool) -> No
         async def __aiter__(self) -> AsyncIterator[bytes]:
             if encoding:
                 raise httpx2.StreamError(f"the answer is compressed ({encoding})")
-            size = 0
+            pending: PendingBody = PendingEvents() if is_stream else PendingAnswer()
             async for piece in body:
-                # Of a stream, each event is bounded by itself.
-                end = piece.rfind(b"\n\n") if is_stream else -1
-                size = len(piece) - end if end >= 0 else size + len(piece)
-                if size > ANSWER_BYTES_MAX:
+                for unit in pending.add(piece):
+                    yield await bound(pending, unit)
+                    await asyncio.sleep(0)  # There may be thousands of them in a piece.
+                if pending.size > ANSWER_BYTES_MAX:
                     limit = f"{ANSWER_BYTES_MAX / 2**20:.0f} MiB"
-                    raise httpx2.StreamError(f"the answer is longer than {limit}; ask for less")
-                yield piece
+                    raise refusal(f"the answer is longer than {limit}; ask for less")
+            yield await bound(pending, pending.take_rest())
 
         @override
         async def aclose(self) -> None:
             await body.aclose()
 
+    async def bound(pending: PendingBody, unit: bytes) -> bytes:
+        try:
+            return await pending.bound(unit)
+        except TooManyLines:
+            raise refusal(f"an event has more than {EVENT_LINES_MAX} lines") from None
+
     is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
     encoding = response.headers.get("content-encoding", "").replace("identity", "")
+    refusal = httpx2.SSEError if is_stream else httpx2.StreamError
+    if is_stream:
+        # Events are UTF-8 by their definition. In another encoding they could not be counted.
+        response.encoding = "utf-8"
     stream = response.stream
-    bounds = bool(encoding) or not is_stream or bounds_events
-    if isinstance(stream, httpx2.AsyncByteStream) and bounds:
+    if isinstance(stream, httpx2.AsyncByteStream):
         body = stream
         response.stream = BoundedBody()

@@ -3,6 +3,7 @@
 The law: no part of an answer is dropped silently. A part that a model cannot read is named instead.
 """
 
+import asyncio
 import base64
 import binascii
 import mimetypes
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart, ToolResult
+from windlass.tools.large_values import is_large
 from windlass.tools.results import encode_compact
 
 if TYPE_CHECKING:
@@ -25,12 +27,21 @@ if TYPE_CHECKING:
         ResourceTemplate,
     )
 
+AnswerT = TypeVar("AnswerT")
 BlockT = TypeVar("BlockT")
+ResultT = TypeVar("ResultT")
 PICTURE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "image/svg+xml")
 PARTS_MAX = 200
 """Parts of one answer that are kept."""
 _EMPTY_RESULT = TextPart("The server returned nothing.")
+
+
+async def convert_off_loop(answer: AnswerT, convert: Callable[[AnswerT], ResultT]) -> ResultT:
+    """Return the converted answer. A large one is converted in a thread, a part at a time."""
+    if is_large(answer):
+        return await asyncio.to_thread(convert, answer)
+    return convert(answer)
 
 
 def convert_call_result(answer: "CallToolResult") -> ToolResult:

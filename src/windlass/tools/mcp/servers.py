@@ -46,7 +46,7 @@ from windlass.tools.mcp.link import McpLink, McpServerLost
 from windlass.tools.mcp.lists import TOOLS_MAX, clip_text, list_all_tools
 from windlass.tools.mcp.oauth.grants import ShowPage
 from windlass.tools.mcp.oauth.tokens import McpTokenStore
-from windlass.tools.mcp.results import convert_call_result
+from windlass.tools.mcp.results import convert_call_result, convert_off_loop
 from windlass.tools.mcp.server_requests import ServerRequests
 from windlass.tools.profile import check_patterns
 from windlass.tools.results import error_text
@@ -371,16 +371,21 @@ def _build_request(name: str, output: JsonSchema | None) -> McpRequest:
                 context.report(f"{text} ({share})" if text else share)
 
         answer = await client.call_tool(name, dict(arguments), progress_callback=report)
-        mismatch = None
-        if output is not None and not answer.is_error:
-            mismatch = _find_mismatch(output, answer)
-        if mismatch is not None:
-            return ToolResult.from_text(
-                "error", f"{name} ran, but its answer does not match its schema: {mismatch}"
-            )
-        return convert_call_result(answer)
+        return await convert_off_loop(answer, lambda answer: _check_result(name, output, answer))
 
     return request
+
+
+def _check_result(name: str, output: JsonSchema | None, answer: "CallToolResult") -> ToolResult:
+    """Convert an answer; to an error if it does not match the schema that the server declared."""
+    mismatch = None
+    if output is not None and not answer.is_error:
+        mismatch = _find_mismatch(output, answer)
+    if mismatch is not None:
+        return ToolResult.from_text(
+            "error", f"{name} ran, but its answer does not match its schema: {mismatch}"
+        )
+    return convert_call_result(answer)
 
 
 def _find_mismatch(output: JsonSchema, answer: "CallToolResult") -> str | None:

@@ -5,7 +5,6 @@ request that waits for an answer wakes up, so that the request can say why.
 """
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.core.text_clip import printable_line
 from windlass.logs import get_logger
 from windlass.tools.mcp.config import ANSWER_BYTES_MAX, McpStdio
+from windlass.tools.mcp.message_bounds import bound_message, find_request_id
 from windlass.tools.mcp.process import ServerProcess, start_server
 
 if TYPE_CHECKING:
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
     from mcp_types import JSONRPCError
 
-ID_SEARCH_BYTES = 200
-"""How much of each end of an answer that cannot be read is searched for its id."""
+LINES_AT_ONCE = 100
+"""Lines that are read before other tasks of the event loop get their turn."""
 REASON_CHARS = 200
-_REQUEST_ID = re.compile(rb'"id"\s*:\s*(?:(\d{1,18})\b|"([^"\\]{1,100})")')
 _log = get_logger(__name__)
 
 
@@ -74,9 +73,14 @@ async def _read_messages(
     does not notice that its input has ended.
     """
     reason = ""
+    lines = 0
     try:
         while line := await process.output.readline():
             await _deliver_line(line, stream)
+            lines += 1
+            if lines % LINES_AT_ONCE == 0:
+                # Lines that have come already are read without waiting.
+                await asyncio.sleep(0)
     except ValueError:
         limit = f"{ANSWER_BYTES_MAX / 2**20:.0f} MiB"
         reason = f"it sent a message that is longer than {limit}; ask for less"
@@ -93,6 +97,9 @@ async def _deliver_line(
     from mcp.shared.message import SessionMessage  # noqa: PLC0415 - of the extra
     from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415 - of the extra
 
+    line = await bound_message(line)
+    if not line.strip():
+        return
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -114,16 +121,13 @@ def _refuse_answer(line: bytes, error: ValueError) -> "JSONRPCError | None":
     """
     from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError  # noqa: PLC0415 - of the extra
 
-    # Too deep for a JSON reader, so only the ends of the line are looked at, where the id stands.
-    ends = line[:ID_SEARCH_BYTES] + b"\n" + line[-ID_SEARCH_BYTES:]
-    found = _REQUEST_ID.search(ends)
-    if not line.lstrip().startswith(b"{") or b'"jsonrpc"' not in ends or found is None:
+    # It may be too deep for a JSON reader, so only its ends are searched.
+    request_id = find_request_id(line)
+    if request_id is None:
         return None
     reason = (
         f"the server sent an answer that cannot be read: {printable_line(str(error), REASON_CHARS)}"
     )
-    number = found[1]
-    request_id = int(number) if number else found[2].decode("utf-8", "replace")
     return JSONRPCError(
         jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=reason)
     )
