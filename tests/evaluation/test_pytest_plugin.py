@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 pytestmark = [pytest.mark.contract("Q4"), pytest.mark.slow]
-SUPPORT = Path(__file__).parent.parent / "support"
+ROOT = Path(__file__).parents[2]
+SUPPORT = ROOT / "tests" / "support"
 CASES = """\
 {"id": "one", "prompt": "Refund order 1."}
 {"id": "two", "prompt": "Refund order 2."}
@@ -88,3 +90,61 @@ def test_the_plugin_imports_nothing_until_it_is_used() -> None:
             "windlass.lazy_modules",
         ]
     )
+
+
+LOADED = """
+import sys
+
+def test_what_is_loaded():
+    print("loaded:", sorted(name for name in sys.modules if name.split(".")[0] == "windlass"))
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what an installation of the package tells about it, such as its plugins."""
+    folder = tmp_path_factory.mktemp("installed")
+    code = "import sys; from hatchling.build import build_editable; build_editable(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, folder], cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    # All other packages, without the installation that this test runs in.
+    for package in Path(pytest.__file__).parents[1].iterdir():
+        if not package.name.startswith(("windlass", "_editable", "__pycache__")):
+            (folder / package.name).symlink_to(package)
+    return folder
+
+
+def run_scratch_project(folder: Path, installed: Path) -> str:
+    (folder / "test_loaded.py").write_text(LOADED)
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "pytest", "-s", "-p", "no:schemathesis"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={
+            "PYTHONPATH": f"{installed}:{ROOT / 'src'}",
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(folder),
+        },
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_project_that_does_not_ask_for_the_plugin_imports_nothing_of_it(
+    tmp_path: Path, installed: Path
+) -> None:
+    """What is installed in its environment does not run in its tests."""
+    assert "loaded: []" in run_scratch_project(tmp_path, installed)
+
+
+def test_a_project_that_asks_for_the_plugin_has_it(tmp_path: Path, installed: Path) -> None:
+    """Q4."""
+    (tmp_path / "conftest.py").write_text(
+        'pytest_plugins = ["windlass.evaluation.pytest_plugin"]\n'
+    )
+    assert "windlass.evaluation.pytest_plugin" in run_scratch_project(tmp_path, installed)

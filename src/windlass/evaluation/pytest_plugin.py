@@ -1,11 +1,13 @@
-"""A case is a test: pytest loads this plugin by itself wherever Windlass is installed.
+"""A case is a test, in a project that asks for this plugin in its `conftest.py`.
+
+    pytest_plugins = ["windlass.evaluation.pytest_plugin"]
 
     @pytest.mark.windlass_cases("cases.jsonl")
     def test_refunds(evaluate_case):
         evaluate_case(make_agent(), scorers=[used("refund", times=1)], repeat=3)
 
-The law: a project that does not use it pays for nothing but this file. All else is imported when
-the first case is collected.
+Invariant: a project that does not ask for it imports nothing of Windlass. One that does imports only
+this file until the first case is collected.
 """
 
 import asyncio
