@@ -134,11 +134,23 @@ class EntraService(TokenService):
     scope = "https://cognitiveservices.azure.com/.default"
 
     @override
+    def __call__(self, request: ReceivedRequest) -> WireAnswer:
+        if request.path.endswith("/v2.0/.well-known/openid-configuration"):
+            tenant = f"https://{request.headers['host']}/tenant"
+            document = {
+                "issuer": f"{tenant}/v2.0",
+                "authorization_endpoint": f"{tenant}/oauth2/v2.0/authorize",
+                "token_endpoint": f"{tenant}/oauth2/v2.0/token",
+            }
+            return refuse_with(200, document)
+        return super().__call__(request)
+
+    @override
     def check_grant(self, request: ReceivedRequest) -> str:
         form = read_form(request)
         if form.get("grant_type") != "client_credentials":
             return "AADSTS70003: unsupported grant type"
-        if form.get("scope") != self.scope:
+        if self.scope not in form.get("scope", "").split():
             return "AADSTS70011: the scope is not valid"
         proof = form.get("client_secret") or form.get("client_assertion")
         if form.get("client_id") != self.client_id or proof != self.client_secret:

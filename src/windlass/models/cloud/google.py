@@ -1,55 +1,46 @@
 """Credentials for Vertex AI: a service account, a sign-in, a workload, or the machine's account.
 
-Found where Google's own tools find them: `GOOGLE_APPLICATION_CREDENTIALS`, the file that
-`gcloud auth application-default login` writes, or the metadata service of a machine in the cloud.
+google-auth finds and refreshes them, where Google's own tools do: the file that
+`GOOGLE_APPLICATION_CREDENTIALS` names, the one that `gcloud auth application-default login` writes,
+or the metadata service of a machine in the cloud.
 """
 
-import importlib
 import re
-import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from windlass.core.errors import ConfigError, ModelError
+from windlass.core.errors import ConfigError
 from windlass.core.secrets.secret import Secret
-from windlass.models.cloud.google_federation import federated_signer
+from windlass.environ import read_regular_file
 from windlass.models.cloud.signing import (
     AccessToken,
     BearerSigner,
-    read_credentials_file,
+    call_library,
+    import_library,
     read_machine_facts,
-    read_token,
 )
-from windlass.models.http.fetch import JsonRequest, fetch_json
-from windlass.models.http.post import find_proxy
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-TOKEN_URL = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
-GRANT_TYPE = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-ASSERTION_S = 3600
-"""How long the statement lasts that a service account signs to get a token."""
-_METADATA_HOST = "metadata.google.internal"
+CREDENTIALS_BYTES_MAX = 262_144
 _SIGN_IN = "the sign-in service of Google"
-_METADATA = "the metadata service of Google"
 _MULTI_REGIONS = frozenset(("us", "eu"))
 _PLACE = re.compile(r"[a-z0-9:.-]{1,64}")
 _NO_PROJECT = '"vertex" needs a project. Set GOOGLE_CLOUD_PROJECT.'
-_NO_CRYPTO = (
-    "a service account of Google signs with RSA, which needs another package: "
-    "pip install 'windlass[vertex]'"
-)
+_EXTRA = ("vertex", "credentials of Google other than a key need another package")
+GoogleCredentials: TypeAlias = Any
+"""Credentials of google-auth, which is imported only where they are used."""
+_SECRET_FIELDS = ("private_key", "client_secret", "refresh_token")
 
 
-class GoogleIdentity:
+class GoogleIdentity(NamedTuple):
     """Who asks: where the token comes from, and which project its account belongs to."""
 
-    def __init__(self, signer: BearerSigner, project: str = "") -> None:
-        self.signer = signer
-        self.project = project
+    signer: BearerSigner
+    project: str = ""
 
 
 def vertex_address(
@@ -89,17 +80,14 @@ def find_google_identity(environ: Mapping[str, str]) -> GoogleIdentity | None:
     """
     named = environ.get("GOOGLE_APPLICATION_CREDENTIALS", "").strip()
     path = Path(named).expanduser() if named else _default_file(environ)
-    try:
-        text = read_credentials_file(path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    if text:
-        return _identity_of_file(text, path, environ)
+    if path.is_file():
+        return _identity_of_file(path)
     if named:
         raise ConfigError(f"GOOGLE_APPLICATION_CREDENTIALS: there is no file {path}.")
-    host = environ.get("GCE_METADATA_HOST", "")
-    if host or environ.get("K_SERVICE") or "Google" in read_machine_facts():
-        return GoogleIdentity(_metadata_signer(host or _METADATA_HOST))
+    hints = (environ.get("GCE_METADATA_HOST"), environ.get("K_SERVICE"))
+    if any(hints) or "Google" in read_machine_facts():
+        machine: Any = import_library("google.auth.compute_engine", *_EXTRA)
+        return GoogleIdentity(_signer_of(machine.Credentials(scopes=[SCOPE]), {}))
     return None
 
 
@@ -109,100 +97,43 @@ def _default_file(environ: Mapping[str, str]) -> Path:
     return folder / "application_default_credentials.json"
 
 
-def _identity_of_file(text: str, path: Path, environ: Mapping[str, str]) -> GoogleIdentity:
+def _identity_of_file(path: Path) -> GoogleIdentity:
+    library: Any = import_library("google.auth", *_EXTRA)
     try:
-        fields = msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError:
+        data = read_regular_file(path, bytes_max=CREDENTIALS_BYTES_MAX)
+        fields = msgspec.json.decode(data, type=dict[str, Any])
+        credentials, project = library.default(scopes=[SCOPE])
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except msgspec.MsgspecError:
         raise ConfigError(f"{path} is not a credentials file of Google's.") from None
-    match fields.get("type"):
-        case "service_account":
-            signer = _service_account_signer(fields, path, environ)
-            return GoogleIdentity(signer, str(fields.get("project_id") or ""))
-        case "authorized_user":
-            signer = _user_signer(fields, path, environ)
-            return GoogleIdentity(signer, str(fields.get("quota_project_id") or ""))
-        case "external_account":
-            signer = federated_signer(fields, path, SCOPE, environ)
-            return GoogleIdentity(signer, str(fields.get("quota_project_id") or ""))
-        case kind:
-            raise ConfigError(
-                f'{path}: credentials of the type "{kind}" are not supported. Use a service '
-                "account, or run: gcloud auth application-default login"
-            )
-
-
-def _take_fields(fields: Mapping[str, Any], path: Path, *names: str) -> list[str]:
-    missing = [name for name in names if not isinstance(fields.get(name), str)]
-    if missing:
-        raise ConfigError(f"{path} has no {missing[0]}.")
-    return [fields[name] for name in names]
-
-
-def _service_account_signer(
-    fields: Mapping[str, Any], path: Path, environ: Mapping[str, str]
-) -> BearerSigner:
-    email, key_text = _take_fields(fields, path, "client_email", "private_key")
-    key = Secret(key_text)
-    url = str(fields.get("token_uri") or TOKEN_URL)
-    headers = {"kid": str(fields.get("private_key_id") or "")}
-    try:
-        jwt: Any = importlib.import_module("jwt")
-        importlib.import_module("cryptography")
-    except ImportError:
-        raise ConfigError(_NO_CRYPTO) from None
-
-    async def fetch() -> AccessToken:
-        now = int(time.time())
-        claims = {"iss": email, "scope": SCOPE, "aud": url, "iat": now, "exp": now + ASSERTION_S}
-        try:
-            assertion = jwt.encode(claims, key.reveal(), algorithm="RS256", headers=headers)
-        except ValueError:
-            raise ModelError("auth", f"{path}: its private key cannot be read") from None
-        form = {"grant_type": GRANT_TYPE, "assertion": assertion}
-        return await _fetch_token(url, form, environ)
-
-    return BearerSigner(fetch, {"GOOGLE_PRIVATE_KEY": key})
-
-
-def _user_signer(fields: Mapping[str, Any], path: Path, environ: Mapping[str, str]) -> BearerSigner:
-    names = ("client_id", "client_secret", "refresh_token")
-    client, client_secret, refresh = _take_fields(fields, path, *names)
-    kept = {"GOOGLE_CLIENT_SECRET": Secret(client_secret), "GOOGLE_REFRESH_TOKEN": Secret(refresh)}
-    url = str(fields.get("token_uri") or TOKEN_URL)
-
-    async def fetch() -> AccessToken:
-        form = {
-            "grant_type": "refresh_token",
-            "client_id": client,
-            "client_secret": kept["GOOGLE_CLIENT_SECRET"].reveal(),
-            "refresh_token": kept["GOOGLE_REFRESH_TOKEN"].reveal(),
-        }
-        return await _fetch_token(url, form, environ)
-
-    return BearerSigner(fetch, kept)
-
-
-async def _fetch_token(
-    url: str, form: Mapping[str, str], environ: Mapping[str, str]
-) -> AccessToken:
-    request = JsonRequest(
-        service=_SIGN_IN,
-        url=url,
-        method="POST",
-        headers={"Content-Type": "application/x-www-form-urlencoded"},
-        body=urlencode(form).encode(),
-        proxy=find_proxy(url, environ),
-        fix="Sign in again: gcloud auth application-default login",
+    except Exception as error:  # noqa: BLE001 - a broken file makes the library raise anything
+        # Only the first line: the text may quote the file.
+        reason = str(error).partition("\n")[0][:200] or type(error).__name__
+        raise ConfigError(f"{path} cannot be used: {reason}") from None
+    found = {name: fields.get(name) for name in _SECRET_FIELDS}
+    secrets = {
+        f"GOOGLE_{name.upper()}": Secret(value)
+        for name, value in found.items()
+        if isinstance(value, str) and value
+    }
+    return GoogleIdentity(
+        _signer_of(credentials, secrets), str(project or fields.get("quota_project_id") or "")
     )
-    return read_token(await fetch_json(request), _SIGN_IN)
 
 
-def _metadata_signer(host: str) -> BearerSigner:
-    query = urlencode({"scopes": SCOPE})
-    url = f"http://{host}/computeMetadata/v1/instance/service-accounts/default/token?{query}"
+def _signer_of(credentials: GoogleCredentials, secrets: Mapping[str, Secret]) -> BearerSigner:
+    transport: Any = import_library("google.auth.transport.requests", *_EXTRA)
+
+    def refresh() -> AccessToken:
+        credentials.refresh(transport.Request())
+        expires_at = credentials.expiry
+        # The library keeps times in UTC without saying so. A token of unknown age is not kept.
+        known = isinstance(expires_at, datetime)
+        at = expires_at.replace(tzinfo=UTC).timestamp() if known else 0.0
+        return AccessToken(Secret(credentials.token), at)
 
     async def fetch() -> AccessToken:
-        request = JsonRequest(service=_METADATA, url=url, headers={"Metadata-Flavor": "Google"})
-        return read_token(await fetch_json(request), _METADATA)
+        return await call_library(_SIGN_IN, refresh)
 
-    return BearerSigner(fetch, {})
+    return BearerSigner(fetch, secrets)

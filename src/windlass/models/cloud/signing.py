@@ -1,23 +1,30 @@
 """How a request gets its credentials when they are not a fixed key: a signature or a token.
 
-The law: tokens and signatures exist only in the headers of a request. They are in no error, no
-record and no file. A token is asked for again before it expires, and never more often.
+Credentials are found and refreshed by the cloud's own library, which is an extra. It runs in a
+thread, because it blocks; requests are sent and signed by Windlass.
+
+Invariant: tokens and signatures exist only in the headers of a request. They are in no error, no
+record and no file. A token is fetched again before it expires, and no more often than that.
 """
 
 import asyncio
+import importlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, cast
+from types import ModuleType
+from typing import Generic, Protocol, TypeVar
 
-from windlass.core.errors import ModelError
+from windlass.core.errors import ConfigError, ModelError
 from windlass.core.secrets.secret import Secret
-from windlass.environ import read_regular_file
+from windlass.models.http.errors import mask_keys
 
 REFRESH_BEFORE_S = 300.0
-"""A token is replaced so long before it expires, so that no request is sent with an old one."""
-CREDENTIALS_BYTES_MAX = 262_144
+"""A token is replaced this long before it expires, so that no request carries an expired one."""
+SIGN_IN_S = 60.0
+"""How long a library may take: a `credential_process` may ask a person first."""
+REASON_CHARS_MAX = 300
 T = TypeVar("T")
 _MACHINE_FOLDER = Path("/sys/class/dmi/id")
 
@@ -48,18 +55,18 @@ class AccessToken:
 
 
 class SharedFetch(Generic[T]):
-    """One fetch for all who wait for it: requests that begin together ask for one token."""
+    """One fetch for all who wait for it: requests that begin together fetch one token."""
 
     def __init__(self, fetch: Callable[[], Awaitable[T]]) -> None:
         self._fetch = fetch
         self._task: asyncio.Task[T] | None = None
 
     async def wait(self) -> T:
-        """Return what is fetched. If one of those who wait is cancelled, the others go on."""
+        """Return what is fetched. If one of the waiters is cancelled, the others keep waiting."""
         task = self._task
         if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
             task = self._task = asyncio.create_task(self._run())
-            # Nobody may be left to hear of a failure.
+            # Every waiter may have been cancelled by the time it fails.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
 
@@ -88,43 +95,56 @@ class BearerSigner:
         return {"Authorization": f"Bearer {token.value.reveal()}"}
 
 
-def find_object(value: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return the object at the end of these names; an empty one if there is none."""
-    for name in names:
-        inner: object = value.get(name)
-        value = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
-    return value
-
-
-def read_token(answer: Mapping[str, object], service: str) -> AccessToken:
-    """Return the token in the answer of an OAuth server. Raises ModelError if there is none."""
-    token = answer.get("access_token")
-    if not isinstance(token, str) or not token:
-        raise ModelError("auth", f"{service} answered without an access token")
-    return AccessToken(Secret(token), time.time() + _read_lifetime(answer.get("expires_in")))
-
-
-def _read_lifetime(value: object) -> float:
-    # Some services send numbers as text. A token of unknown age is asked for each time.
+def import_library(module: str, extra: str, what: str) -> ModuleType:
+    """Import a cloud's library. Raises ConfigError, which names the extra, if it is missing."""
     try:
-        return float(str(value))
-    except ValueError:
-        return 0.0
+        return importlib.import_module(module)
+    except ImportError:
+        raise ConfigError(f"{what}: pip install 'windlass[{extra}]'") from None
 
 
-def read_credentials_file(path: Path) -> str:
-    """Return the text of a credentials file; empty if there is none. Raises OSError if unusable."""
+async def call_library(service: str, work: Callable[[], T]) -> T:
+    """Let a library look for credentials, in a thread. Raises ModelError.
+
+    A library that does not answer within `SIGN_IN_S` is left behind in its thread.
+    """
     try:
-        return read_regular_file(path, bytes_max=CREDENTIALS_BYTES_MAX).decode("utf-8", "replace")
-    except FileNotFoundError:
-        return ""
+        return await asyncio.wait_for(asyncio.to_thread(work), SIGN_IN_S)
+    except TimeoutError:
+        message = f"{service} did not answer within {SIGN_IN_S:.0f} s"
+        raise ModelError("network", message) from None
+    except ModelError:
+        raise
+    except Exception as error:  # noqa: BLE001 - each library has its own kinds of errors
+        kind = "network" if _is_transport_error(error) else "auth"
+        raise ModelError(kind, f"{service} failed: {_describe(error)}") from None
+
+
+def _is_transport_error(error: BaseException) -> bool:
+    """Whether the network failed, rather than the credentials."""
+    return any(
+        isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError | PermissionError)
+        for cause in _causes(error)
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _describe(error: Exception) -> str:
+    """Return the error of a library in one line, bounded, without keys."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return mask_keys(text[:REASON_CHARS_MAX])
 
 
 def read_machine_facts() -> str:
-    """Return what this machine says of its maker; empty if it says nothing.
+    """Return what the firmware reports about this machine's maker; empty if it reports nothing.
 
-    A virtual machine of a cloud says which one, so that no metadata service is asked elsewhere:
-    there, each attempt would take a second.
+    A virtual machine of a cloud names its cloud there, so that no metadata service is asked on
+    other machines: each attempt would take a second.
     """
     facts: list[str] = []
     for name in ("sys_vendor", "product_name", "chassis_asset_tag"):
