@@ -703,6 +703,8 @@ def test_secrets_of_a_cloud_are_masked() -> None:
         "IDENTITY_ENDPOINT",
         "GCE_METADATA_HOST",
         "GOOGLE_VERTEX_BASE_URL",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "AZURE_FEDERATED_TOKEN_FILE",
     ],
 )
 def test_a_cloned_repository_cannot_say_where_credentials_go(name: str) -> None:
