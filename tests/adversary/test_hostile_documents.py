@@ -29,7 +29,7 @@ from windlass.tools.toolbox import Toolbox
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("T18")]
 needs_proc = pytest.mark.skipif(not HAS_PROC, reason="processes are found by /proc")
-PATIENCE_S = 30
+PATIENCE_S = 10
 
 
 def read_call(root: Path, path: str) -> Coroutine[Any, Any, ToolResult]:

@@ -143,6 +143,18 @@ async def test_a_token_ends_and_can_be_revoked() -> None:
         assert made.record.has_expired(made.record.created + 1)
 
 
+@pytest.mark.contract("T18")
+async def test_a_body_of_countless_lists_is_refused_before_it_is_decoded() -> None:
+    """Decoding it would take memory of the service and time of all other callers."""
+    async with run_service(idle_agent()) as running:
+        ann = await running.make_client("ann")
+        crowd = b'{"prompt": "Hi", "context": {"a": [' + b"[]," * 100_000 + b"[]]}}"
+        refused = await ann.ask("POST", "/runs", crowd)
+        assert (refused.status, refused.data["error"]["code"]) == (413, "too_many_keys")
+        text = b'{"prompt": "' + b"[]," * 100_000 + b'", "agent": "nobody"}'
+        assert (await ann.ask("POST", "/runs", text)).status == 404
+
+
 @pytest.mark.contract("A5")
 async def test_every_error_has_a_code_a_sentence_and_what_to_do() -> None:
     async with run_service(idle_agent()) as running:

@@ -6,8 +6,8 @@
     def test_refunds(evaluate_case):
         evaluate_case(make_agent(), scorers=[used("refund", times=1)], repeat=3)
 
-Invariant: a project that does not ask for it imports nothing of Windlass. One that does imports only
-this file until the first case is collected.
+Invariant: a project that does not ask for it imports nothing of Windlass. One that does imports
+only this file until the first case is collected.
 """
 
 import asyncio

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
+from windlass.core.json_bounds import has_many_keys
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError, ErrorBody, ErrorReply
 from windlass.server.trace_context import read_trace_parent
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+BODY_KEYS_MAX = 100_000
+"""Keys, objects and lists in the body of a request."""
 JSON_TYPE = "application/json"
 SSE_TYPE = "text/event-stream"
 
@@ -189,7 +192,7 @@ class HttpRequest:
         self._body_read.set()
 
     async def decode(self, kind: type[T]) -> T:
-        """Return the body as a value of a type. Raises ApiError 400, 415 or 422 if it cannot."""
+        """Return the body as a value of a type. Raises ApiError 400, 413, 415 or 422."""
         content_type = self.header("content-type", JSON_TYPE).partition(";")[0].strip().lower()
         if content_type != JSON_TYPE:
             raise ApiError(
@@ -224,7 +227,15 @@ class HttpRequest:
 
 
 def decode_json(body: bytes, kind: type[T]) -> T:
-    """Return JSON as a value of a type. Raises ApiError 400 or 422."""
+    """Return JSON as a value of a type. Raises ApiError 400, 413 or 422."""
+    if has_many_keys(body, BODY_KEYS_MAX):
+        # Decoding it would stop all other requests for seconds.
+        raise ApiError(
+            413,
+            "too_many_keys",
+            f"The body has more than {BODY_KEYS_MAX} keys and lists.",
+            "Send less at once, or send it as text.",
+        )
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
+from windlass.core.json_bounds import count_keys, cut_escapes, cut_strings
 from windlass.readers.pool import ReaderJob, ReaderPool
 
 KEYS_MAX = 100_000
@@ -71,9 +72,9 @@ def _has_few_values(data: bytes) -> bool:
     if len(data) > SCANNED_BYTES:
         return False
     # Most often it is one long text, such as JSON in a string.
-    plain = _cut_escapes(data)
+    plain = cut_escapes(data)
     is_quick = plain.count(b'"') <= 4 * FEW_VALUES
-    return is_quick and count_separators(_cut_strings(plain)) <= FEW_VALUES
+    return is_quick and count_separators(cut_strings(plain)) <= FEW_VALUES
 
 
 async def _find_excess_apart(data: bytes) -> str:
@@ -95,8 +96,8 @@ def report_excess(data: bytes) -> Iterator[bytes]:
 
 def find_excess(data: bytes) -> str:
     """Return why a message is refused; empty if it is within all bounds."""
-    plain = _cut_strings(_cut_escapes(data))
-    if plain.count(b":") + plain.count(b"[") + plain.count(b"{") > KEYS_MAX:
+    plain = cut_strings(cut_escapes(data))
+    if count_keys(plain) > KEYS_MAX:
         return f"it has more than {KEYS_MAX} keys and lists"
     if plain.count(b",") > COMMAS_MAX:
         return f"it has more than {COMMAS_MAX} values"
@@ -115,16 +116,6 @@ def find_excess(data: bytes) -> str:
 def count_separators(data: bytes) -> int:
     """Return at least the number of values, keys and lists: strings may hold separators too."""
     return data.count(b",") + data.count(b"[") + data.count(b"{")
-
-
-def _cut_escapes(data: bytes) -> bytes:
-    """Return JSON without escaped quotes, so that each quote begins or ends a string."""
-    return data.replace(b"\\\\", b"").replace(b'\\"', b"")
-
-
-def _cut_strings(plain: bytes) -> bytes:
-    """Return JSON without its strings; it has no escaped quotes."""
-    return b"".join(plain.split(b'"')[::2])
 
 
 def _count_items(message: object) -> tuple[int, int]:
