@@ -19,7 +19,7 @@ from mcp_peers import open_servers, tool_caller
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolResult
 from windlass.tools.mcp import message_bounds
-from windlass.tools.mcp.http_bodies import EVENT_LINES_MAX, PendingEvents, TooManyLines
+from windlass.tools.mcp.http_bodies import EVENT_LINES_MAX, BodyRefused, PendingEvents
 from windlass.tools.mcp.message_bounds import bound_message, find_excess
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("T18")]
@@ -223,5 +223,5 @@ async def test_an_event_in_many_lines_is_counted_as_one_message() -> None:
     assert b"id: 77" in head
     assert json.loads(data)["id"] == 4
     (unit,) = pending.add(b"data:\n" * (EVENT_LINES_MAX + 1) + b"\n")
-    with pytest.raises(TooManyLines):
+    with pytest.raises(BodyRefused, match="lines"):
         await pending.bound(unit)

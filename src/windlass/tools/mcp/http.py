@@ -4,7 +4,6 @@ Invariant: an answer is bounded while it is read, in bytes and in values, before
 compressed one is refused.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
@@ -17,11 +16,11 @@ from typing_extensions import override
 from windlass.core.errors import WindlassError
 from windlass.tools.mcp.config import ANSWER_BYTES_MAX, McpHttp, McpSettings
 from windlass.tools.mcp.http_bodies import (
-    EVENT_LINES_MAX,
+    BodyRefused,
     PendingAnswer,
     PendingBody,
     PendingEvents,
-    TooManyLines,
+    iterate_bounded,
 )
 from windlass.tools.mcp.oauth.documents import read_challenge
 from windlass.tools.mcp.oauth.grants import ShowPage
@@ -181,28 +180,19 @@ async def _bound_body(response: "httpx2.Response") -> None:
             if encoding:
                 raise httpx2.StreamError(f"the answer is compressed ({encoding})")
             pending: PendingBody = PendingEvents() if is_stream else PendingAnswer()
-            async for piece in body:
-                for unit in pending.add(piece):
-                    yield await bound(pending, unit)
-                    await asyncio.sleep(0)  # There may be thousands of them in a piece.
-                if pending.size > ANSWER_BYTES_MAX:
-                    limit = f"{ANSWER_BYTES_MAX / 2**20:.0f} MiB"
-                    raise refusal(f"the answer is longer than {limit}; ask for less")
-            yield await bound(pending, pending.take_rest())
+            try:
+                async for unit in iterate_bounded(body, pending, ANSWER_BYTES_MAX):
+                    yield unit
+            except BodyRefused as error:
+                kind = httpx2.SSEError if is_stream else httpx2.StreamError
+                raise kind(str(error)) from None
 
         @override
         async def aclose(self) -> None:
             await body.aclose()
 
-    async def bound(pending: PendingBody, unit: bytes) -> bytes:
-        try:
-            return await pending.bound(unit)
-        except TooManyLines:
-            raise refusal(f"an event has more than {EVENT_LINES_MAX} lines") from None
-
     is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
     encoding = response.headers.get("content-encoding", "").replace("identity", "")
-    refusal = httpx2.SSEError if is_stream else httpx2.StreamError
     if is_stream:
         # Events are UTF-8 by their definition. In another encoding they could not be counted.
         response.encoding = "utf-8"

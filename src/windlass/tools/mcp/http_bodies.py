@@ -4,8 +4,9 @@ Invariant: a unit is never less than what the SDK takes as one message: an answe
 whole, or at least one event of a stream.
 """
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from typing import Protocol, final
 
 from windlass.tools.mcp.message_bounds import FEW_VALUES, bound_message, count_separators
@@ -18,8 +19,8 @@ _EVENT_END_BYTES = 3
 """How much of the end of an event can be there before the rest of it comes."""
 
 
-class TooManyLines(Exception):
-    """An event has more lines than EVENT_LINES_MAX."""
+class BodyRefused(Exception):
+    """A body is too large; the message says in which way."""
 
 
 class PendingBody(Protocol):
@@ -37,8 +38,25 @@ class PendingBody(Protocol):
         ...
 
     async def bound(self, unit: bytes) -> bytes:
-        """Return a unit as the SDK may see it. Raises TooManyLines."""
+        """Return a unit as the SDK may see it. Raises BodyRefused."""
         ...
+
+
+async def iterate_bounded(
+    body: AsyncIterable[bytes], pending: PendingBody, bytes_max: int
+) -> AsyncIterator[bytes]:
+    """Yield the units of a body as the SDK may see them.
+
+    Raises BodyRefused if a unit is longer than `bytes_max`, or has too many lines.
+    """
+    async for piece in body:
+        for unit in pending.add(piece):
+            yield await pending.bound(unit)
+            await asyncio.sleep(0)  # There may be thousands of them in a piece.
+        if pending.size > bytes_max:
+            limit = f"{bytes_max / 2**20:.0f} MiB"
+            raise BodyRefused(f"the answer is longer than {limit}; ask for less")
+    yield await pending.bound(pending.take_rest())
 
 
 @final
@@ -91,7 +109,7 @@ class PendingEvents:
 
     async def bound(self, unit: bytes) -> bytes:
         if _count_lines(unit) > EVENT_LINES_MAX:
-            raise TooManyLines
+            raise BodyRefused(f"an event has more than {EVENT_LINES_MAX} lines")
         if _has_few_values(unit):
             return unit
         lines = _LINE_END.split(unit)
