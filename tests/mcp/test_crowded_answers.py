@@ -172,7 +172,7 @@ def encode(**fields: Any) -> bytes:
 
 @pytest.mark.parametrize(
     "text",
-    ["[,{" * 50_000, '\\"' * 50_000, '"[,' * 50_000, "\\" * 49_999, '[{"a": 1}, ' * 9_000],
+    ["[,{" * 99_999, '\\"' * 99_999, '"[,' * 300_000, "\\" * 49_999, '[{"a": 1}, ' * 9_000],
     ids=["brackets", "escapes", "quotes", "backslashes", "json"],
 )
 async def test_what_is_in_a_text_does_not_count(text: str) -> None:
