@@ -67,10 +67,10 @@ def take_pictures(browser: Browser, served: ServedPage, names: dict[str, str]) -
     for kind, (width, height) in SIZES.items():
         theme = "dark" if kind == "dark" else "light"
         context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=theme
+            viewport={"width": width, "height": height},
+            color_scheme=theme,
+            storage_state=served.browser,
         )
-        url = served.address
-        context.add_cookies([{"name": "windlass_session", "value": served.token, "url": url}])
         page = context.new_page()
         for name, place in views.items():
             page.goto(f"{served.address}/{place}")

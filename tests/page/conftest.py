@@ -75,10 +75,9 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
             context = browser.new_context(
                 viewport={"width": width, "height": height},
                 color_scheme="dark" if theme == "dark" else "light",
+                storage_state=served.browser,
             )
             contexts.append(context)
-            url = served.address
-            context.add_cookies([{"name": "windlass_session", "value": served.token, "url": url}])
             context.add_init_script(WATCH_POLICY)
         page = context.new_page()
         page.set_default_timeout(WAIT_MS)

@@ -41,12 +41,14 @@ def test_sessions_are_filtered_searched_and_paged_and_the_list_is_live(
     own_service.run("a new one", "reader")
     expect(rows.first).to_contain_text("a new one")
     expect(rows.first).to_contain_text("completed")
-    # The filter is remembered by the browser, and nothing else.
+    # The browser remembers the filter and its sign-in, and nothing else of this.
     page.get_by_role("button", name="Failed").click()
     page.reload()
     expect(page.get_by_role("button", name="Failed")).to_have_attribute("aria-pressed", "true")
     kept = page.evaluate("Object.keys(localStorage)")
-    assert set(kept) <= {f"windlass.{name}" for name in ("filter", "mine", "theme", "agent")}
+    assert set(kept) <= {
+        f"windlass.{name}" for name in ("filter", "mine", "theme", "agent", "page_key")
+    }
 
 
 @pytest.mark.contract("W1")

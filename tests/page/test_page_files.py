@@ -47,6 +47,22 @@ def test_the_page_names_no_other_host_and_has_nothing_inline() -> None:
     assert re.findall(r"\son\w+=|\sstyle=", index) == []
 
 
+@pytest.mark.contract("A4")
+def test_every_request_of_the_page_sends_its_key_in_a_header() -> None:
+    """A4: an `EventSource`, a link or a form sends the cookie alone, or a secret by address."""
+    other_ways = re.compile(
+        r"EventSource|XMLHttpRequest|WebSocket|sendBeacon|importScripts|new Worker"
+        r"|location\.(href|assign|replace)\b ?[=(]|\bdownload:|action:"
+    )
+    for path in page_files():
+        text = path.read_text("utf-8")
+        words = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+        assert not other_ways.findall(words), path.name
+        if path.name != "api.js":
+            assert "fetch(" not in words, path.name
+    assert "Windlass-Page-Key" in (MODULES / "api.js").read_text("utf-8")
+
+
 @pytest.mark.slow
 def test_the_types_in_the_comments_fit() -> None:
     assert check_types() == (0, "")

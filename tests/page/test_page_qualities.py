@@ -11,9 +11,6 @@ from playwright.sync_api import Page, expect
 from long_session import write_long_session
 from node_clients import require_packages
 from page_browser import OpenPage, ServedPage
-from windlass.journals import SqliteJournal
-from windlass.server.access import LOCAL_OWNER
-from windlass.server.tokens import TokenStore
 
 pytestmark = pytest.mark.slow
 
@@ -139,36 +136,6 @@ def test_it_loads_from_the_service_alone_with_one_request_for_data(
         path for path in asked if not re.fullmatch(r"/(\?again|page/[a-z_]+\.(js|css|svg))?", path)
     ]
     assert data == ["/page/feed?"]
-
-
-@pytest.mark.contract("W1")
-def test_a_login_link_logs_a_browser_in_and_leaves_the_history(
-    shared_service: ServedPage, open_page: OpenPage
-) -> None:
-    page = open_page(shared_service)
-    page.context.clear_cookies()
-    page.reload()
-    expect(page.locator(".empty")).to_contain_text("not signed in")
-    code = page_login_code(shared_service)
-    page.goto(f"{shared_service.address}/#login={code}")
-    page.reload()
-    expect(page.locator(".connection")).to_contain_text("live")
-    assert "login" not in page.url
-
-
-def page_login_code(served: ServedPage) -> str:
-    """Return a login code from the journal that the service uses."""
-
-    async def make() -> str:
-        journal = SqliteJournal(served.journal)
-        try:
-            return await TokenStore(journal).create_login(LOCAL_OWNER)
-        finally:
-            journal.close()
-
-    # Playwright has a loop in this thread.
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, make()).result()
 
 
 @pytest.mark.contract("W2")

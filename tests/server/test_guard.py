@@ -61,7 +61,8 @@ async def test_a_login_code_works_once_and_gives_a_strict_cookie() -> None:
         assert "SameSite=Strict" in cookie
         again = await browser.post("/login", {"code": code}, home)
         assert (again.status, again.data["error"]["code"]) == (401, "login_refused")
-        sent = {"Cookie": cookie.partition(";")[0]}
+        key = {"Windlass-Page-Key": logged_in.data["page_key"]}
+        sent = {"Cookie": cookie.partition(";")[0], **key}
         assert (await browser.get("/me", sent)).data["roles"] == ["admin"]
         # A change by cookie must come from the service's own page.
         forged = await browser.post("/logout", {}, sent)

@@ -1,5 +1,6 @@
 """A service in a process of its own and a real browser, for tests of the page."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -9,14 +10,18 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, StorageState
 
 import page_service
+from windlass.journals import SqliteJournal
+from windlass.server.access import LOCAL_OWNER
+from windlass.server.tokens import TokenStore
 
 FLAGS = [
     "--no-sandbox",
@@ -54,6 +59,8 @@ class ServedPage:
     port: int = 0
     address: str = ""
     token: str = ""
+    browser: StorageState | None = None
+    """What a signed-in browser keeps, for new contexts."""
     process: "subprocess.Popen[str] | None" = None
 
     def start(self) -> None:
@@ -65,10 +72,27 @@ class ServedPage:
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        self.address, token = line.split()
-        # The token of the first start is in the journal, so a browser stays logged in.
-        self.token = self.token or token
+        self.address, token, code = line.split()
         self.port = int(self.address.rpartition(":")[2])
+        # The token and the sign-in of the first start are in the journal, so they stay valid.
+        self.token = self.token or token
+        self.browser = self.browser or self.sign_in(code)
+
+    def sign_in(self, code: str) -> StorageState:
+        """Sign a browser in by a login code, without opening the page."""
+        body = json.dumps({"code": code}).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.address}/login", body, headers)
+        with urllib.request.urlopen(request, timeout=20) as reply:
+            cookie = reply.headers["Set-Cookie"].partition(";")[0]
+            key: str = json.loads(reply.read())["page_key"]
+        name, _, value = cookie.partition("=")
+        kept = {"name": "windlass.page_key", "value": key}
+        state = {
+            "cookies": [{"name": name, "value": value, "domain": "127.0.0.1", "path": "/"}],
+            "origins": [{"origin": self.address, "localStorage": [kept]}],
+        }
+        return cast("StorageState", state)
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         """End the service, by default without any warning."""
@@ -78,11 +102,31 @@ class ServedPage:
         if self.process.stdout is not None:
             self.process.stdout.close()
 
-    def ask(self, path: str, body: object = None) -> Any:
+    def make_login_link(self) -> str:
+        """Return a link that signs a browser in, made from the journal that the service uses."""
+
+        async def make() -> str:
+            journal = SqliteJournal(self.journal)
+            try:
+                return await TokenStore(journal).create_login(LOCAL_OWNER)
+            finally:
+                journal.close()
+
+        # Playwright has a loop in this thread.
+        with ThreadPoolExecutor(1) as pool:
+            return f"{self.address}/#login={pool.submit(asyncio.run, make()).result()}"
+
+    def sign_browsers_out(self) -> None:
+        """Revoke all sign-ins of browsers."""
+        for token in self.ask("/tokens")["tokens"]:
+            if token["kind"] == "browser":
+                self.ask(f"/tokens/{token['id']}", method="DELETE")
+
+    def ask(self, path: str, body: object = None, method: str | None = None) -> Any:
         """Ask the service directly: a GET, or a POST if there is a body."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
-        request = urllib.request.Request(self.address + path, data, headers)
+        request = urllib.request.Request(self.address + path, data, headers, method=method)
         with urllib.request.urlopen(request, timeout=20) as reply:
             text = reply.read()
         return json.loads(text) if text else None

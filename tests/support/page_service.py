@@ -1,6 +1,7 @@
 """A service with agents whose models follow a script by the prompt: for tests of the page.
 
-`python page_service.py JOURNAL PORT` serves until it is ended, and prints its address and a token.
+`python page_service.py JOURNAL PORT` serves until it is ended. It prints its address, a token and a
+login code.
 What a model says follows from the conversation alone, so that a service that was killed goes on.
 """
 
@@ -21,6 +22,7 @@ from windlass.core.verdicts import Allow, Ask, Verdict
 from windlass.core.view import Prompt
 from windlass.gates import Rule, RuleGate, allow_all
 from windlass.ports import GateRequest
+from windlass.server.access import LOCAL_OWNER
 from windlass.server.aiohttp_server import listen
 from windlass.server.dispatch import Dispatcher
 from windlass.server.service import Service
@@ -346,7 +348,8 @@ async def serve(journal: str, port: int) -> None:
     service = Service(agents, journal=journal)
     async with service, listen(Dispatcher(service), port=port) as address:
         token = await service.tokens.create("", ["admin"])
-        sys.stdout.write(f"{address} {token.secret}\n")
+        code = await service.tokens.create_login(LOCAL_OWNER)
+        sys.stdout.write(f"{address} {token.secret} {code}\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
 

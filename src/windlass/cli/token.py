@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from windlass.cli.journal_option import journal_option
+from windlass.cli.session_picker import format_age
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.journals.names import show_journal_name
 from windlass.project.journals import open_journal
@@ -62,7 +63,7 @@ def create(caller: str, roles: tuple[str, ...], expires: str | None, note: str, 
 @token.command("list")
 @journal_option
 def list_(place: str) -> None:
-    """List the tokens, without their secrets."""
+    """List the tokens and the browsers that are signed in, without their secrets."""
 
     async def read(store: TokenStore) -> list[TokenRecord]:
         return await store.list_tokens()
@@ -72,7 +73,9 @@ def list_(place: str) -> None:
         roles = ",".join(record.roles)
         until = f"until {_day(record.expires)}" if record.expires is not None else ""
         caller = record.caller or "(you)"
-        parts = (record.id, caller, roles, f"since {_day(record.created)}", until, record.note)
+        is_browser = record.kind == "browser"
+        note = f"browser, signed in {format_age(record.created)}" if is_browser else record.note
+        parts = (record.id, caller, roles, f"since {_day(record.created)}", until, note)
         click.echo("  ".join(part for part in parts if part))
     if not tokens:
         click.echo("There is no token. Make one: windlass token create NAME")
@@ -82,7 +85,7 @@ def list_(place: str) -> None:
 @click.argument("token_id", metavar="ID")
 @journal_option
 def revoke(token_id: str, place: str) -> None:
-    """Revoke a token by its id. Services notice within seconds."""
+    """Revoke a token, or sign a browser out, by its id. Services notice within seconds."""
 
     async def forget(store: TokenStore) -> bool:
         return await store.revoke(token_id)
@@ -96,7 +99,10 @@ def revoke(token_id: str, place: str) -> None:
 @click.option("--address", default="", metavar="URL", help="Of the service, for a whole link.")
 @journal_option
 def login(address: str, place: str) -> None:
-    """Print a link that logs a browser in as you, once and within 10 minutes."""
+    """Print a link that signs a browser in as you, once and within 10 minutes.
+
+    The browser stays signed in until a week has passed without a request, for 30 days at most.
+    """
 
     async def make(store: TokenStore) -> str:
         return await store.create_login(LOCAL_OWNER)

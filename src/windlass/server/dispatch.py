@@ -74,8 +74,13 @@ class Dispatcher:
         self.service = service
         listed = tuple(routes if routes is not None else all_routes())
         self.table = RouteTable((*listed, *self._own_routes(listed)))
-        own = service.tokens.authenticate
-        self.guard = RequestGuard(rules or AccessRules(), service.limits, (own, *authenticators))
+        tokens = service.tokens
+        self.guard = RequestGuard(
+            rules or AccessRules(),
+            service.limits,
+            (tokens.authenticate, *authenticators),
+            tokens.authenticate_browser,
+        )
         self.streams = StreamCounter(service.limits.streams_per_caller)
         service.metrics.add_source(self._count)
 

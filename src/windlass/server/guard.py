@@ -1,8 +1,8 @@
 """What a request must pass before it reaches a route: host, origin, token, rate.
 
-The law: a browser page of another site can do nothing here, not even by a name that it points at
-this machine. A cookie counts only for requests that this site's own pages make. Nothing is said
-about why a token is refused.
+Invariant: a page of another site can do nothing here, not even by a name that it points at this
+machine. A cookie is valid only together with the page key, which the browser gives to no other
+origin: another port of the same host gets the cookie. No reply says why a token was refused.
 """
 
 import ipaddress
@@ -19,11 +19,14 @@ from windlass.server.limits import ServiceLimits
 from windlass.server.messages import HttpRequest
 from windlass.server.rates import RateLimiter, too_many_requests
 
-COOKIE = "windlass_session"
+PAGE_KEY_HEADER = "Windlass-Page-Key"
+DEFAULT_PORTS = {"http": "80", "https": "443"}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 Authenticator = Callable[[str], Awaitable[Caller | None]]
 """Returns the caller of a bearer token; None if it is not one of its own."""
+BrowserAuthenticator = Callable[[str, str], Awaitable[Caller | None]]
+"""Returns the caller of a cookie and its page key; None if they do not belong together."""
 
 
 class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,14 +41,28 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     `X-Forwarded-Proto` and `X-Forwarded-For` how and from where a client reached the proxy."""
 
 
+class Credentials(msgspec.Struct, frozen=True):
+    """The secrets of a request."""
+
+    token: str = ""
+    cookie: str = ""
+    """Of a signed-in browser. Empty if the request has a token, or no page key."""
+    page_key: str = ""
+
+
 class RequestGuard:
     """Checks requests for one service."""
 
     def __init__(
-        self, rules: AccessRules, limits: ServiceLimits, authenticators: Collection[Authenticator]
+        self,
+        rules: AccessRules,
+        limits: ServiceLimits,
+        authenticators: Collection[Authenticator],
+        authenticate_browser: BrowserAuthenticator,
     ) -> None:
         self.rules = rules
         self._authenticators = tuple(authenticators)
+        self._authenticate_browser = authenticate_browser
         self._hosts = frozenset(host.lower() for host in rules.hosts)
         self._proxies = tuple(read_network(proxy) for proxy in rules.proxies)
         self._requests = RateLimiter(limits.requests_per_s, limits.requests_at_once)
@@ -107,10 +124,10 @@ class RequestGuard:
         wait_s = self._failures.find_wait(request.remote)
         if wait_s:
             raise too_many_requests(wait_s)
-        secret, from_cookie = read_credentials(request)
-        caller = await self._find_caller(secret) if secret else None
+        given = read_credentials(request)
+        caller = await self._find_caller(given)
         if caller is None:
-            if secret:
+            if given.token or given.cookie:
                 self._failures.take(request.remote)
             raise ApiError(
                 401,
@@ -118,7 +135,7 @@ class RequestGuard:
                 "The request has no valid token.",
                 "Send Authorization: Bearer TOKEN; make one with: windlass token create",
             )
-        if from_cookie and request.method not in SAFE_METHODS:
+        if given.cookie and request.method not in SAFE_METHODS:
             self._check_same_site(request)
         wait_s = self._requests.take(caller.token or caller.name)
         if wait_s:
@@ -129,9 +146,11 @@ class RequestGuard:
         """Count a failed login of the address that the request comes from."""
         self._failures.take(request.remote)
 
-    async def _find_caller(self, secret: str) -> Caller | None:
-        for authenticate in self._authenticators:
-            caller = await authenticate(secret)
+    async def _find_caller(self, given: Credentials) -> Caller | None:
+        if given.cookie:
+            return await self._authenticate_browser(given.cookie, given.page_key)
+        for authenticate in self._authenticators if given.token else ():
+            caller = await authenticate(given.token)
             if caller is not None:
                 return caller
         return None
@@ -149,20 +168,32 @@ class RequestGuard:
         )
 
 
-def read_credentials(request: HttpRequest) -> tuple[str, bool]:
-    """Return the secret of a request, and whether it came by cookie; empty if there is none."""
+def read_credentials(request: HttpRequest) -> Credentials:
+    """Return the secrets of a request. A token goes before a cookie.
+
+    A cookie without a page key is ignored: a browser also sends it to other ports of this host, and
+    for pages of those to this one.
+    """
     scheme, _, secret = request.header("authorization").partition(" ")
     if scheme.lower() == "bearer" and secret.strip():
-        return secret.strip(), False
-    key = request.header("x-api-key")
-    if key:
-        return key, False
+        return Credentials(token=secret.strip())
+    token = request.header("x-api-key")
+    page_key = request.header(PAGE_KEY_HEADER)
+    if token or not page_key:
+        return Credentials(token=token)
     try:
         cookies = SimpleCookie(request.header("cookie"))
     except CookieError:
-        return "", False
-    cookie = cookies.get(COOKIE)
-    return (cookie.value, True) if cookie is not None else ("", False)
+        return Credentials()
+    cookie = cookies.get(cookie_name(request))
+    return Credentials(cookie=cookie.value, page_key=page_key) if cookie else Credentials()
+
+
+def cookie_name(request: HttpRequest) -> str:
+    """Return the name of the cookie, which has the port: services on one host share its cookies."""
+    port = request.header("host").rpartition(":")[2]
+    is_port = port.isascii() and port.isdigit()
+    return f"windlass_{port if is_port else DEFAULT_PORTS.get(request.scheme, '')}"
 
 
 def host_name(host: str) -> str:

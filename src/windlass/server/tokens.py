@@ -1,7 +1,9 @@
 """Tokens: who may call, with which roles, and until when.
 
-The law: only the hash of a secret is kept. A secret is shown once, when it is made. A login code is
-for one use and a short time; it gives a browser a token of its own.
+Invariant: only hashes of secrets are stored. A secret is shown once, when it is made. A login code
+works once and for a short time. It signs one browser in, which then has two secrets: a cookie, and
+a page key that the browser binds to the origin of the page. Neither is valid without the other,
+because a browser sends a cookie to every port of a host.
 """
 
 import hashlib
@@ -10,12 +12,12 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from typing_extensions import override
 
-from windlass.core.errors import ConfigError
+from windlass.core.errors import ConfigError, RecordConflict
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal, SharedRecords
 from windlass.server.access import Caller, Role, check_caller_name, check_roles
@@ -26,8 +28,12 @@ TOKEN_KIND = "token"  # noqa: S105 - the kind of a record
 LOGIN_KIND = "login"
 LOGIN_S = 600.0
 """How long a login link works."""
-BROWSER_S = 30 * 86_400.0
-"""How long a browser stays logged in."""
+BROWSER_IDLE_S = 7 * 86_400.0
+"""How long a browser stays signed in after its last request."""
+BROWSER_MAX_S = 30 * 86_400.0
+"""How long a browser stays signed in at most, however often it is used."""
+BROWSER_RENEW_S = 3_600.0
+"""How often the use of a sign-in is recorded at most, because it costs a write."""
 RECHECK_S = 5.0
 """How long an open stream trusts its token."""
 CACHE_S = 3.0
@@ -35,6 +41,10 @@ CACHE_S = 3.0
 DEFAULT_ROLES: tuple[Role, ...] = ("watch", "start", "answer")
 CONTEXT_BYTES_MAX = 16_384
 _TOKEN = re.compile(r"wl_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_COOKIE = re.compile(r"wb_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+"""Has a prefix of its own, so that a cookie is never taken for a token."""
+_PAGE_KEY = re.compile(r"[A-Za-z0-9_-]{43}")
+TokenKind = Literal["token", "browser"]
 
 
 class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +60,10 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
     context: dict[str, Any] = {}
     """What the gate may rely on for the runs of this token."""
     hash: str = ""
+    kind: TokenKind = "token"
+    """`browser`: a browser that signed in. It needs its cookie and its page key."""
+    page_hash: str = ""
+    """Of the page key of a browser."""
 
     def to_caller(self) -> Caller:
         return Caller(self.caller, frozenset(self.roles), self.id, self.context)
@@ -71,6 +85,14 @@ class NewToken(msgspec.Struct, frozen=True):
     """A token that was just made: the only time that its secret is known."""
 
     secret: str
+    record: TokenRecord
+
+
+class SignedInBrowser(msgspec.Struct, frozen=True):
+    """A browser that has just signed in: the only time that its secrets are known."""
+
+    cookie: str
+    page_key: str
     record: TokenRecord
 
 
@@ -116,7 +138,7 @@ class TokenStore:
             context=_check_context(context),
             hash=_hash_secret(secret),
         )
-        await self._records.put_record(TOKEN_KIND, token_id, msgspec.json.encode(record), 0)
+        await self._add(record)
         return NewToken(secret, record)
 
     async def authenticate(self, secret: str) -> Caller | None:
@@ -129,6 +151,24 @@ class TokenStore:
             return None
         if not hmac.compare_digest(record.hash, _hash_secret(secret)):
             return None
+        return record.to_caller()
+
+    async def authenticate_browser(self, cookie: str, page_key: str) -> Caller | None:
+        """Return the caller of a signed-in browser, and keep it signed in.
+
+        None if the cookie or the page key is wrong, or the sign-in has ended.
+        """
+        found = _COOKIE.fullmatch(cookie)
+        if found is None or not _PAGE_KEY.fullmatch(page_key):
+            return None
+        record = await self._find(found[1])
+        if record is None or record.has_expired(self._now()):
+            return None
+        has_cookie = hmac.compare_digest(record.hash, _hash_secret(cookie))
+        has_key = hmac.compare_digest(record.page_hash, _hash_secret(page_key))
+        if not (has_cookie and has_key):
+            return None
+        await self._renew(record)
         return record.to_caller()
 
     def now(self) -> float:
@@ -152,7 +192,7 @@ class TokenStore:
         while page := await self._records.list_records(TOKEN_KIND, after):
             found += (msgspec.json.decode(record.data, type=TokenRecord) for record in page)
             after = page[-1].name
-        plain = [msgspec.structs.replace(record, hash="") for record in found]
+        plain = [msgspec.structs.replace(record, hash="", page_hash="") for record in found]
         return sorted(plain, key=lambda record: -record.created)
 
     async def revoke(self, token_id: str) -> bool:
@@ -170,23 +210,60 @@ class TokenStore:
         )
         return code
 
-    async def exchange_login(self, code: str, valid_s: float = BROWSER_S) -> NewToken:
-        """Use a login code up, and return a token for the browser. Raises ApiError 401."""
+    async def exchange_login(self, code: str) -> SignedInBrowser:
+        """Use a login code up, and sign a browser in. Raises ApiError 401."""
         name = _hash_secret(code)
         found = await self._records.get_record(LOGIN_KIND, name)
-        # Whoever deletes the record is the one who may use it.
+        # Only the request that deletes the record may use the code.
         if found is None or not await self._records.delete_record(LOGIN_KIND, name):
             raise _bad_login()
-        record = msgspec.json.decode(found.data, type=LoginRecord)
-        if self._now() >= record.expires:
+        login = msgspec.json.decode(found.data, type=LoginRecord)
+        now = self._now()
+        if now >= login.expires:
             raise _bad_login()
-        return await self.create(
-            record.caller,
-            record.roles,
-            expires_in_s=valid_s,
-            context=record.context,
-            note="browser",
+        await self._forget_ended_browsers()
+        token_id = secrets.token_hex(6)
+        cookie = f"wb_{token_id}_{secrets.token_urlsafe(32)}"
+        page_key = secrets.token_urlsafe(32)
+        record = TokenRecord(
+            id=token_id,
+            caller=login.caller,
+            roles=login.roles,
+            created=now,
+            expires=now + BROWSER_IDLE_S,
+            context=login.context,
+            hash=_hash_secret(cookie),
+            kind="browser",
+            page_hash=_hash_secret(page_key),
         )
+        await self._add(record)
+        return SignedInBrowser(cookie, page_key, record)
+
+    async def _add(self, record: TokenRecord) -> None:
+        await self._records.put_record(TOKEN_KIND, record.id, msgspec.json.encode(record), 0)
+
+    async def _renew(self, record: TokenRecord) -> None:
+        """Let a sign-in that is used end later, unless it was revoked meanwhile."""
+        now = self._now()
+        expires = min(now + BROWSER_IDLE_S, record.created + BROWSER_MAX_S)
+        if record.expires is None or expires - record.expires < BROWSER_RENEW_S:
+            return
+        found = await self._records.get_record(TOKEN_KIND, record.id)
+        if found is None:
+            return
+        renewed = msgspec.structs.replace(record, expires=expires)
+        data = msgspec.json.encode(renewed)
+        try:
+            await self._records.put_record(TOKEN_KIND, record.id, data, found.version)
+        except RecordConflict:
+            return  # Another service renewed it, or it was revoked.
+        self._cache[record.id] = (now + CACHE_S, renewed)
+
+    async def _forget_ended_browsers(self) -> None:
+        now = self._now()
+        for record in await self.list_tokens():
+            if record.kind == "browser" and record.has_expired(now):
+                await self.revoke(record.id)
 
     async def _find(self, token_id: str) -> TokenRecord | None:
         now = self._now()

@@ -1,7 +1,8 @@
 """Who is calling: login of a browser, logout, tokens.
 
-The law: a login code is used up by a POST, never by a GET, so that nothing that looks at links can
-use it. The cookie cannot be read by scripts, and is sent only by this site's own pages.
+Invariant: a login code is used up by a POST, never by a GET, so that a program that previews links
+cannot use it. Scripts cannot read the cookie. The page keeps the page key for its own origin, and
+sends it in a header, never in an address.
 """
 
 from typing import Annotated, Any
@@ -11,11 +12,11 @@ from msgspec import Meta
 
 from windlass.server.access import Role
 from windlass.server.errors import ApiError
-from windlass.server.guard import COOKIE, read_credentials
+from windlass.server.guard import cookie_name, read_credentials
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.routing import Route
 from windlass.server.service import Service
-from windlass.server.tokens import BROWSER_S, TokenRecord
+from windlass.server.tokens import BROWSER_MAX_S, TokenKind, TokenRecord
 
 
 class LoginBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,6 +34,13 @@ class CallerReply(msgspec.Struct, frozen=True):
     """The id of the token."""
 
 
+class LoginReply(CallerReply, frozen=True):
+    """Who has signed in, and the page key, which is shown only here."""
+
+    page_key: str
+    """Send it as `Windlass-Page-Key` with every request that has the cookie."""
+
+
 class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A token to make."""
 
@@ -44,9 +52,10 @@ class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class TokenReply(msgspec.Struct, frozen=True, kw_only=True):
-    """A token without its secret."""
+    """A token or a signed-in browser, without its secrets."""
 
     id: str
+    kind: TokenKind
     caller: str
     roles: tuple[Role, ...]
     created: float
@@ -70,17 +79,26 @@ class TokenListReply(msgspec.Struct, frozen=True):
 
 async def log_in(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(LoginBody)
-    made = await service.tokens.exchange_login(body.code)
-    caller = made.record.to_caller()
-    reply = CallerReply(caller.name, sorted(caller.roles), caller.token)
-    return HttpReply(200, reply, {"Set-Cookie": _cookie(request, made.secret, int(BROWSER_S))})
+    browser = await service.tokens.exchange_login(body.code)
+    await _end_browser(service, request)
+    caller = browser.record.to_caller()
+    reply = LoginReply(caller.name, sorted(caller.roles), caller.token, browser.page_key)
+    cookie = _cookie(request, browser.cookie, int(BROWSER_MAX_S))
+    return HttpReply(200, reply, {"Set-Cookie": cookie})
 
 
 async def log_out(service: Service, request: HttpRequest) -> Reply:
-    _, from_cookie = read_credentials(request)
-    if from_cookie:
-        await service.tokens.revoke(request.caller.token)
+    await _end_browser(service, request)
     return HttpReply(204, headers={"Set-Cookie": _cookie(request, "", 0)})
+
+
+async def _end_browser(service: Service, request: HttpRequest) -> None:
+    """Revoke the sign-in that the browser of a request has, if it has one."""
+    given = read_credentials(request)
+    if given.cookie:
+        caller = await service.tokens.authenticate_browser(given.cookie, given.page_key)
+        if caller is not None:
+            await service.tokens.revoke(caller.token)
 
 
 async def read_caller(_service: Service, request: HttpRequest) -> Reply:
@@ -114,6 +132,7 @@ async def revoke_token(service: Service, request: HttpRequest) -> Reply:
 def _token_reply(record: TokenRecord) -> TokenReply:
     return TokenReply(
         id=record.id,
+        kind=record.kind,
         caller=record.caller,
         roles=record.roles,
         created=record.created,
@@ -124,7 +143,8 @@ def _token_reply(record: TokenRecord) -> TokenReply:
 
 def _cookie(request: HttpRequest, secret: str, seconds: int) -> str:
     secure = "; Secure" if request.scheme == "https" else ""
-    return f"{COOKIE}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"
+    name = cookie_name(request)
+    return f"{name}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"
 
 
 ROUTES = (
@@ -134,9 +154,9 @@ ROUTES = (
         handler=log_in,
         role=None,
         name="logIn",
-        summary="Exchange a login code for a cookie, once.",
+        summary="Exchange a login code for a cookie and its page key, once.",
         body=LoginBody,
-        reply=CallerReply,
+        reply=LoginReply,
         errors=("login_refused",),
     ),
     Route(
@@ -146,7 +166,7 @@ ROUTES = (
         role="watch",
         scope="caller",
         name="logOut",
-        summary="Forget the cookie of this browser.",
+        summary="End the sign-in of this browser.",
         status=204,
     ),
     Route(

@@ -1,5 +1,7 @@
 /** Requests to the service. Every change carries a key, so that sending it twice counts once. */
 
+import { pageKey } from "./page_key.js";
+
 export class ApiError extends Error {
   /** @param {number} status @param {{ code?: string, message?: string, hint?: string }} body */
   constructor(status, body) {
@@ -8,6 +10,16 @@ export class ApiError extends Error {
     this.code = body.code ?? "";
     this.hint = body.hint ?? "";
   }
+}
+
+let tellSignedOut = () => {};
+
+/**
+ * Call a function when the service no longer knows this browser.
+ * @param {() => void} act
+ */
+export function whenSignedOut(act) {
+  tellSignedOut = act;
 }
 
 /**
@@ -24,28 +36,49 @@ export async function send(method, path, body) {
     headers["Content-Type"] = "application/json";
     headers["Idempotency-Key"] = newKey();
   }
+  const sent = method === "GET" ? undefined : JSON.stringify(body ?? {});
+  const reply = await ask(path, { method, headers, body: sent });
+  return parse(await reply.text());
+}
+
+/**
+ * Open a stream of events, until `signal` aborts it.
+ * @param {string} path @param {AbortSignal} signal
+ * @returns {Promise<ReadableStream<Uint8Array>>}
+ */
+export async function openStream(path, signal) {
+  const reply = await ask(path, { headers: { Accept: "text/event-stream" }, signal });
+  if (!reply.body) throw new ApiError(reply.status, {});
+  return reply.body;
+}
+
+/**
+ * Make a request as the person who is signed in. Throws ApiError unless it succeeds.
+ * @param {string} path @param {RequestInit & { headers: Record<string, string> }} options
+ */
+async function ask(path, options) {
+  const key = pageKey();
+  const headers = key ? { ...options.headers, "Windlass-Page-Key": key } : options.headers;
   let reply;
   try {
-    reply = await fetch(path, {
-      method,
-      headers,
-      body: method === "GET" ? undefined : JSON.stringify(body ?? {}),
-      credentials: "same-origin",
-      cache: "no-store",
-      redirect: "error",
-    });
+    reply = await fetch(path, { ...options, headers, credentials: "same-origin", cache: "no-store", redirect: "error" });
   } catch {
     throw new ApiError(0, { message: "The service cannot be reached.", hint: "It may be restarting; try again." });
   }
-  const text = await reply.text();
-  let value;
+  if (reply.ok) return reply;
+  const error = new ApiError(reply.status, parse(await reply.text())?.error ?? {});
+  // Another tab may have signed in while the request was under way.
+  if (error.code === "token_needed" && pageKey() === key) tellSignedOut();
+  throw error;
+}
+
+/** @param {string} text */
+function parse(text) {
   try {
-    value = text ? JSON.parse(text) : null;
+    return text ? JSON.parse(text) : null;
   } catch {
-    value = null;
+    return null;
   }
-  if (!reply.ok) throw new ApiError(reply.status, value?.error ?? {});
-  return value;
 }
 
 /** @param {string} path */

@@ -2,9 +2,10 @@
 
 import { post } from "./api.js";
 import { h, icon, slot } from "./dom.js";
-import { connection, hello, now, questions, startFeed } from "./feed.js";
+import { connection, now, questions, reopenFeed, startFeed } from "./feed.js";
 import { bindings, startKeys, useKeys } from "./keys.js";
 import { startNotices } from "./notify.js";
+import { keepPageKey } from "./page_key.js";
 import { effect, ownScope, signal } from "./signals.js";
 import { address, attempt, openDialog, switchTheme, toastArea } from "./ui.js";
 import { agentsView } from "./agents.js";
@@ -93,7 +94,8 @@ function showHelp() {
 
 function signedOut() {
   return h("div", { class: "empty" }, h("h2", null, "This browser is not signed in"),
-    h("p", null, "Open the link that ", h("code", null, "windlass serve"), " printed, or start it again with ", h("code", null, "--open"), "."));
+    h("p", null, "Open the link that ", h("code", null, "windlass serve"), " printed, or one that this prints: ", h("code", null, `windlass token login --address ${location.origin}`)),
+    h("p", null, "This tab then shows what its address names."));
 }
 
 function start() {
@@ -110,11 +112,11 @@ function start() {
     { key: "t", words: "light or dark", act: switchTheme },
     { key: "?", words: "these keys", act: showHelp },
   ]);
-  addEventListener("hashchange", () => route.set(readRoute()));
+  addEventListener("hashchange", () => void followAddress());
   let shown = "";
   effect(() => {
     const at = route();
-    const isOut = connection().state === "signed-out" && !hello.peek();
+    const isOut = connection().state === "signed-out";
     // A record of the session that is shown already does not make the view anew.
     const key = isOut ? "out" : `${at.view}/${at.view === "run" ? at.parts[0] : at.parts.join("/")}`;
     if (key === shown) return;
@@ -126,16 +128,37 @@ function start() {
   });
 }
 
-/** Use the code of a login link up, and forget it: it must not stay in the history. */
-async function logIn() {
-  const code = /^#login=(.+)$/.exec(location.hash)?.[1];
-  if (!code) return;
-  history.replaceState(null, "", "#/");
-  route.set(readRoute());
-  await attempt(() => post("/login", { code }));
+/** Show what the address names, or sign in if it is a login link. */
+async function followAddress() {
+  const code = takeLoginCode();
+  if (!code) route.set(readRoute());
+  else if (await signIn(code)) reopenFeed();
+}
+
+/** Return the code of a login link, and forget it: it must not stay in the history. */
+function takeLoginCode() {
+  const code = /^#login=(.+)$/.exec(location.hash)?.[1] ?? "";
+  if (code) {
+    // A link that is opened in this tab leads back to what the tab showed.
+    const { view, parts } = route.peek();
+    history.replaceState(null, "", view.startsWith("login=") ? "#/" : address(view, ...parts));
+    route.set(readRoute());
+  }
+  return code;
+}
+
+/** @param {string} code */
+function signIn(code) {
+  return attempt(async () => keepPageKey((await post("/login", { code })).page_key));
+}
+
+async function startSignedIn() {
+  const code = takeLoginCode();
+  if (code) await signIn(code);
+  startFeed();
 }
 
 startKeys();
 ownScope(start);
 startNotices();
-void logIn().then(startFeed);
+void startSignedIn();

@@ -5,7 +5,9 @@
  * for each frame. The stream opens itself again with the places that were seen, and says so.
  */
 
-import { ApiError, get } from "./api.js";
+import { ApiError, openStream, whenSignedOut } from "./api.js";
+import { readEvents } from "./event_stream.js";
+import { whenSignedInElsewhere } from "./page_key.js";
 import { SessionView } from "./session_view.js";
 import { batch, signal } from "./signals.js";
 
@@ -24,7 +26,7 @@ export const now = signal(Date.now() / 1000);
 
 let clockSkew = 0;
 let retryMs = 500;
-/** @type {EventSource | null} */
+/** @type {AbortController | null} */
 let source = null;
 /** @type {[string, string][]} */
 let queue = [];
@@ -34,13 +36,23 @@ const watched = new Map();
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let reopening;
 
+const EVENTS = new Set(["hello", "latest", "session", "questions", "view", "missing"]);
+
 export function startFeed() {
   setInterval(() => now.set(Date.now() / 1000 + clockSkew), 1000);
   addEventListener("online", () => openSoon(0));
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden && connection.peek().state === "lost") openSoon(0);
   });
-  open();
+  whenSignedOut(close);
+  whenSignedInElsewhere(reopenFeed);
+  void open();
+}
+
+/** Open the stream again at once, for a browser that has just signed in. */
+export function reopenFeed() {
+  setState("connecting");
+  openSoon(0);
 }
 
 /**
@@ -71,42 +83,37 @@ export function watchSession(session) {
 /** @param {number} delayMs */
 function openSoon(delayMs) {
   clearTimeout(reopening);
-  reopening = setTimeout(open, delayMs);
+  if (connection.peek().state === "signed-out") return;
+  reopening = setTimeout(() => void open(), delayMs);
 }
 
-function open() {
+async function open() {
   clearTimeout(reopening);
-  source?.close();
+  source?.abort();
+  const stream = new AbortController();
+  source = stream;
+  const isOurs = () => stream === source;
   const query = new URLSearchParams();
   for (const [session, { view }] of watched) query.append("watch", `${view.seq}:${view.epoch}:${session}`);
-  const stream = new EventSource(`/page/feed?${query}`);
-  source = stream;
-  for (const name of ["hello", "latest", "session", "questions", "view", "missing"]) {
-    stream.addEventListener(name, (event) => {
-      if (stream === source) enqueue(name, /** @type {MessageEvent<string>} */ (event).data);
-    });
-  }
-  stream.addEventListener("error", () => {
-    if (stream === source) void reconnect(stream);
-  });
-}
-
-/** @param {EventSource} stream */
-async function reconnect(stream) {
-  stream.close();
-  setState("lost");
-  const isOurs = () => stream === source;
   try {
-    await get("/page/hello");
+    await readEvents(await openStream(`/page/feed?${query}`, stream.signal), (name, data) => {
+      if (isOurs() && EVENTS.has(name)) enqueue(name, data);
+    });
   } catch (error) {
-    if (isOurs() && error instanceof ApiError && (error.status === 401 || error.status === 403)) {
-      setState("signed-out");
-      return;
-    }
+    if (isOurs() && error instanceof ApiError && error.status === 403) close();
   }
   if (!isOurs()) return;
+  setState("lost");
   openSoon(retryMs * (0.5 + Math.random() / 2));
   retryMs = Math.min(retryMs * 2, 5000);
+}
+
+/** Stop until the person has signed in: the service does not let this browser watch. */
+function close() {
+  clearTimeout(reopening);
+  source?.abort();
+  source = null;
+  setState("signed-out");
 }
 
 /** @param {Connection["state"]} state */

@@ -1,5 +1,5 @@
-// Runs before the first paint, so that a dark page never flashes white. Theme and filters are all
-// that a browser remembers; everything else is known to the service.
+// Runs before the first paint, so that a dark page never flashes white. A browser
+// remembers theme, filters and the key of its sign-in; the service knows everything else.
 (() => {
   let theme = "";
   try {
