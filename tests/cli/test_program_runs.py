@@ -12,6 +12,8 @@ from windlass import Agent, RunFailed, tool
 from windlass.core.events import CallAnswered, Fact, RunResumed
 from windlass.gates import ask
 from windlass.journals import SqliteJournal
+from windlass.server.access import LOCAL_OWNER, Caller
+from windlass.server.tokens import TokenStore
 from windlass.testing import PowerCutJournal, ScriptedModel, call
 from windlass.tools import Workspace, file_tools
 
@@ -118,6 +120,32 @@ def test_token_create_says_into_which_journal_it_wrote(cli: Cli, tmp_path: Path)
     assert done.stdout.startswith("wl_")
     assert len(done.stdout.split()) == 1
     assert str(path) in done.stderr
+
+
+@pytest.mark.contract("A4")
+def test_signed_in_browsers_are_listed_with_the_tokens_and_revoked_like_them(
+    cli: Cli, tmp_path: Path
+) -> None:
+    path = tmp_path / "service.db"
+
+    async def sign_in() -> tuple[str, str, str]:
+        with SqliteJournal(path) as journal:
+            tokens = TokenStore(journal)
+            browser = await tokens.exchange_login(await tokens.create_login(LOCAL_OWNER))
+            return browser.record.id, browser.cookie, browser.page_key
+
+    async def find_caller(cookie: str, page_key: str) -> Caller | None:
+        with SqliteJournal(path) as journal:
+            return await TokenStore(journal).authenticate_browser(cookie, page_key)
+
+    token_id, *secrets = asyncio.run(sign_in())
+    listed = cli("token", "list", "--journal", str(path)).stdout
+    assert listed.startswith(f"{token_id}  (you)  admin  since ")
+    assert listed.endswith("browser, signed in just now\n")
+    assert not [secret for secret in secrets if secret in listed]
+    assert asyncio.run(find_caller(*secrets)) is not None
+    assert cli("token", "revoke", token_id, "--journal", str(path)).exit_code == 0
+    assert asyncio.run(find_caller(*secrets)) is None
 
 
 def test_serve_prints_the_token_command_with_its_journal(

@@ -188,10 +188,12 @@ async def test_a_sign_in_that_is_used_every_day_ends_after_its_longest_time() ->
     clock = Clock()
     tokens = TokenStore(MemoryJournal(), clock)
     browser = await browser_of(tokens)
-    began = clock.now
-    while await tokens.authenticate_browser(browser.cookie, browser.page_key) is not None:
+    days_used = 0
+    for _ in range(60):
+        caller = await tokens.authenticate_browser(browser.cookie, browser.page_key)
+        days_used += caller is not None
         clock.now += DAY_S
-    assert clock.now == began + BROWSER_MAX_S
+    assert days_used * DAY_S == BROWSER_MAX_S
 
 
 @pytest.mark.contract("A4")
