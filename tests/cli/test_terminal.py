@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from terminal import Terminal
 from windlass.testing.chat_wire import (
     call_chunks,
     chat_answer,
@@ -14,6 +15,7 @@ from windlass.testing.chat_wire import (
     thinking_chunk,
 )
 from windlass.testing.wire import refuse_with, stall, stream_answer, wait
+from windlass_shell import WINDLASS
 from windlass_shell import WindlassShell as Shell
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -204,6 +206,57 @@ def test_what_ends_the_process_does_not_end_the_run(
         terminal.type("y")
         assert terminal.wait_for_exit() == 0
     assert (shell.project / "out").read_text() == "hi\n"
+
+
+def test_a_terminal_that_is_closed_at_a_question_answers_nothing(shell: Shell) -> None:
+    """G6, C5: it is not a "no": the question stays open, and the next terminal asks it."""
+    shell.server.add_answers(chat_answer(bash("echo hi >> out")), text_answer("Finished."))
+    with shell.windlass("run", *MODEL, "go") as terminal:
+        terminal.wait_for_text(KEYS)
+        terminal.close_window()
+        assert terminal.process.wait(30) == 129
+    with shell.windlass("resume") as terminal:
+        terminal.wait_for_text(KEYS)
+        terminal.type("y")
+        assert terminal.wait_for_exit() == 0
+    assert len(shell.server.requests) == 2
+    assert (shell.project / "out").read_text() == "hi\n"
+
+
+def test_a_run_that_is_not_kept_ends_with_its_terminal(shell: Shell) -> None:
+    """C5: that nothing can be written there any more does not keep the process alive."""
+    shell.server.add_answers(stream_answer(text_chunk("Once upon a time "), stall()))
+    with shell.windlass("run", *MODEL, "--no-session", "tell") as terminal:
+        terminal.wait_for_text("Once upon")
+        terminal.close_window()
+        assert terminal.process.wait(30) == 129
+
+
+IN_BACKGROUND = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+allow = lambda: signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+job = subprocess.Popen(sys.argv[2:], process_group=0, preexec_fn=allow)
+os.tcsetpgrp(0, job.pid)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+os.tcsetpgrp(0, os.getpgrp())
+job.send_signal(signal.SIGTERM)
+_, status = os.waitpid(job.pid, os.WUNTRACED)
+job.kill()
+sys.exit(1 if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_run_in_the_background_leaves_the_terminal_alone_and_ends(shell: Shell) -> None:
+    """C5: the kernel stops a background process that changes the mode of the terminal."""
+    shell.server.add_answers(chat_answer(bash("touch t")))
+    sign = shell.project / "to-the-background"
+    job = [sys.executable, "-c", IN_BACKGROUND, str(sign), *WINDLASS, "run", *MODEL, "go"]
+    with Terminal(job, env=shell.env, cwd=shell.project) as terminal:
+        terminal.wait_for_text(KEYS)
+        sign.touch()
+        assert terminal.wait_for_exit() == 143
 
 
 def test_a_window_that_is_made_smaller(shell: Shell) -> None:

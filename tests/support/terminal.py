@@ -21,11 +21,16 @@ import pyte.screens
 
 PATIENCE_S = 30.0
 TAKE = (
-    "import fcntl, os, sys, termios;"
+    "import fcntl, os, signal, sys, termios;"
     "fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    "signals = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM);"
+    "[signal.signal(number, signal.SIG_DFL) for number in signals];"
     "os.execvp(sys.argv[1], sys.argv[1:])"
 )
-"""Makes the terminal the program's own, so that Ctrl-C reaches it, and becomes the program."""
+"""Makes the terminal the program's own, so that Ctrl-C reaches it, and becomes the program.
+
+As in every terminal, no signal is ignored, although the tests themselves may run under `nohup`.
+"""
 ROWS = 40
 SCROLLED_MAX = 10_000
 
@@ -107,7 +112,13 @@ class Terminal:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        os.close(self._fd)
+        self.close_window()
+
+    def close_window(self) -> None:
+        """Close the terminal, as a person does who closes its window."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())

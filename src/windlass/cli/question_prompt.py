@@ -1,7 +1,8 @@
 """A run's questions, asked at the terminal: once, always, no, edit, or later.
 
-The law: one question at a time, and a key that was pressed before its question was shown does not
-answer it. A person who answers "later" leaves the run suspended, with nothing lost.
+Invariant: one question at a time, and a key that was pressed before its question was shown does not
+answer it. A person who answers "later", or closes the terminal, leaves the run suspended, with
+nothing lost: a closed terminal is not a "no".
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from windlass.cli.form_prompt import fill_form
 from windlass.cli.renderer import format_arguments
 from windlass.cli.screen import BAD, CALL_STYLE, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.status import StatusLine
-from windlass.cli.terminal import Keyboard
+from windlass.cli.terminal import TERMINAL_GONE, Keyboard
 from windlass.cli.wrapping import write_wrapped
 from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError
@@ -103,6 +104,9 @@ class QuestionPrompt:
             await asyncio.sleep(0)
             async with self._one_at_a_time:
                 return None if self._postponed else await self._ask_person(question)
+        except TERMINAL_GONE:
+            self._postponed = True
+            return None
         finally:
             self._waiting.remove(question)
 

@@ -1,6 +1,8 @@
 """The keyboard of a terminal, read without blocking a run: one key, or one line.
 
-The law: however a question ends, also by a cancel, the terminal gets its old mode back.
+Invariant: however a question ends, also by a cancel, the terminal gets its old mode back. But a
+terminal that was closed, or that belongs to another process by now, is left alone: the kernel stops
+a background process that changes it.
 """
 
 import asyncio
@@ -11,7 +13,7 @@ import sys
 import termios
 import tty
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from windlass.lazy_modules import LazyModules, lazy_attributes
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from windlass.cli.list_picker import pick_from_list
 
 __all__ = [
+    "TERMINAL_GONE",
     "Keyboard",
     "choose_from_list",
     "has_keyboard",
@@ -42,6 +45,8 @@ CHUNK_BYTES = 4096
 INPUT_FLAGS = 0
 LOCAL_FLAGS = 3
 """The indices of the input modes and the local modes in the attributes of a terminal."""
+TERMINAL_GONE: tuple[type[Exception], ...] = (OSError, termios.error)
+"""What reading, writing and changing modes raises once a terminal is closed."""
 END_OF_INPUT = "\x04"
 """Ctrl-D."""
 QUIET_S = 0.7
@@ -105,7 +110,7 @@ class Keyboard:
         try:
             yield
         finally:
-            termios.tcsetattr(self._fd, termios.TCSADRAIN, before)
+            _restore_mode(self._fd, before)
 
     async def _read_typed(self) -> str:
         """What was typed; empty at the end of the input. A cancel ends the wait at once."""
@@ -170,9 +175,7 @@ def suppress_echo() -> Generator[None]:
     try:
         yield
     finally:
-        # The kernel stops a background process that changes the terminal.
-        if _is_foreground(fd):
-            termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        _restore_mode(fd, before)
 
 
 @contextmanager
@@ -194,8 +197,7 @@ def keep_typed_keys() -> Generator[None]:
     try:
         yield
     finally:
-        if _is_foreground(fd):
-            termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        _restore_mode(fd, before)
 
 
 def terminal_restorer() -> Callable[[], None]:
@@ -204,7 +206,14 @@ def terminal_restorer() -> Callable[[], None]:
         return lambda: None
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
-    return lambda: termios.tcsetattr(fd, termios.TCSANOW, before)
+    return lambda: _restore_mode(fd, before, termios.TCSANOW)
+
+
+def _restore_mode(fd: int, mode: list[Any], when: int = termios.TCSADRAIN) -> None:
+    if _is_foreground(fd):
+        # The terminal can be closed in between.
+        with suppress(termios.error):
+            termios.tcsetattr(fd, when, mode)
 
 
 def _is_foreground(fd: int) -> bool:

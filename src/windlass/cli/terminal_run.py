@@ -1,9 +1,10 @@
 """A run at a terminal: the page that shows it, the status line, the keyboard, and Ctrl-C.
 
-The law: the first Ctrl-C stops the run, which ends and is recorded; the second one exits at once.
+Invariant: the first Ctrl-C stops the run, which ends and is recorded; the second one exits at once.
 A Ctrl-C that comes when the run has just ended takes nothing away from its result.
 Anything else that ends the process (SIGTERM, a closed terminal) leaves the run open, to be resumed:
-running calls get a grace period, then the run is released. A second signal exits at once.
+running calls get a grace period, then the run is released. A second signal exits at once. Such a
+signal is never lost, and a terminal that cannot be written to never keeps the process alive.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from typing import Any, NoReturn, TextIO
 
 from windlass.agent.agent import Agent
 from windlass.cli.exit_codes import INTERRUPTED, OUTCOME_CODES
+from windlass.cli.leave_signals import receive_leave_signals
 from windlass.cli.live_view import LiveView
 from windlass.cli.output import (
     UNENDED_OUTCOMES,
@@ -29,7 +31,13 @@ from windlass.cli.output import (
 from windlass.cli.question_prompt import QuestionPrompt
 from windlass.cli.screen import Screen, replace_control_chars
 from windlass.cli.status import StatusLine
-from windlass.cli.terminal import Keyboard, has_keyboard, suppress_echo, terminal_restorer
+from windlass.cli.terminal import (
+    TERMINAL_GONE,
+    Keyboard,
+    has_keyboard,
+    suppress_echo,
+    terminal_restorer,
+)
 from windlass.core.errors import RunFailed
 from windlass.core.events import Event
 from windlass.core.result import RunResult
@@ -38,7 +46,6 @@ from windlass.project.settings import ThinkingMode
 
 DRAIN_S = 10.0
 """How long the calls that run may take to finish after SIGTERM."""
-LEAVE_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 RunWork = Callable[[Watcher], Awaitable[RunResult[Any]]]
 
@@ -94,7 +101,8 @@ class TerminalRun:
         finally:
             if footer is not None:
                 footer.cancel()
-                with suppress(asyncio.CancelledError):
+                # A closed terminal must not take the result of the run away.
+                with suppress(asyncio.CancelledError, *TERMINAL_GONE):
                     await footer
             self.live.end_run()
 
@@ -142,6 +150,7 @@ class _RunSignals:
         self._agent = agent
         self._session = session
         self._is_kept = is_kept
+        self._loop = asyncio.get_running_loop()
         self._running = asyncio.current_task()
         self._restore = terminal_restorer()
         self._has_begun = False
@@ -152,29 +161,29 @@ class _RunSignals:
     @contextmanager
     def handle(self, *, is_chat: bool) -> Generator[None]:
         """Handle the signals of the block, which is the run."""
-        loop = asyncio.get_running_loop()
-        # Signals that our parent process told us to ignore (nohup) stay ignored.
-        leaving = [each for each in LEAVE_SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+        loop = self._loop
         loop.add_signal_handler(signal.SIGINT, self.interrupt)
-        for number in leaving:
-            loop.add_signal_handler(number, self.leave, number)
         loop.add_signal_handler(signal.SIGWINCH, self._terminal.screen.update_width)
         try:
-            yield
-            self.exit_if_leaving()
+            with receive_leave_signals(self._receive):
+                yield
         except asyncio.CancelledError:
             if self._has_cancelled:
                 # As wherever else a command is interrupted: one exit code, and no traceback.
                 raise KeyboardInterrupt from None
             raise
         finally:
-            for number in (*leaving, signal.SIGWINCH):
-                loop.remove_signal_handler(number)
+            self.exit_if_leaving()
+            loop.remove_signal_handler(signal.SIGWINCH)
             if is_chat:
                 # Replaced and not removed: in between, Ctrl-C would end the process.
                 loop.add_signal_handler(signal.SIGINT, lambda: None)
             else:
                 loop.remove_signal_handler(signal.SIGINT)
+
+    def _receive(self, number: int) -> None:
+        self._leaving_number = number
+        self._loop.call_soon_threadsafe(self.leave, number)
 
     def watch(self, event: Event) -> None:
         """Show an event. The first one says that the run has begun."""
@@ -203,9 +212,9 @@ class _RunSignals:
         if not can_release or not self._agent.release(self._session, name, DRAIN_S):
             self._exit(number)
         self._is_stopping = True
-        self._leaving_number = number
-        activity = "letting go of the run; a second signal exits at once"
-        self._terminal.status.show_activity(activity)
+        with suppress(*TERMINAL_GONE):
+            activity = "letting go of the run; a second signal exits at once"
+            self._terminal.status.show_activity(activity)
 
     def exit_if_leaving(self) -> None:
         """Exit once the run is released, if a signal asked for it."""
@@ -221,13 +230,15 @@ class _RunSignals:
         self._restore_terminal()
         if self._is_kept:
             message = f"\nwindlass: to resume: windlass resume {self._session}"
-            print(message, file=sys.stderr, flush=True)
+            with suppress(*TERMINAL_GONE):
+                print(message, file=sys.stderr, flush=True)
         os._exit(128 + number)
 
     def _restore_terminal(self) -> None:
-        self._terminal.screen.clear_footer()
-        self._terminal.before_exit()
-        self._restore()
+        terminal = self._terminal
+        for restore in (terminal.screen.clear_footer, terminal.before_exit, self._restore):
+            with suppress(*TERMINAL_GONE):
+                restore()
 
 
 def open_terminal(

@@ -26,6 +26,7 @@ from prompt_toolkit.styles import Style
 
 from windlass.cli.chat.keys import KeyActions, TypedInput, build_key_bindings, interrupt_prompt
 from windlass.cli.chat.live_page import LivePage
+from windlass.cli.leave_signals import receive_leave_signals
 from windlass.cli.screen import GlyphSet
 
 MENU_ROWS = 8
@@ -35,7 +36,6 @@ ESCAPE_S = 0.15
 """How long an Escape may be the beginning of another key."""
 TYPING_S = 1.5
 """A person who typed so recently is typing still."""
-LEAVE_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 STYLE = Style.from_dict(
     {
         "status": "fg:ansibrightblack",
@@ -182,6 +182,9 @@ class PromptLine:
             if self._page is not None and not self._frame.is_running:
                 self._page.go_plain()
             self._ended.set()
+        if self.left_by:
+            # The signal came as Enter was pressed: nothing begins any more.
+            return TypedInput("leave")
         if isinstance(typed, TypedInput):
             return typed
         self._draft = Document()
@@ -198,17 +201,19 @@ class PromptLine:
             yield
             return
         loop = asyncio.get_running_loop()
-        for number in LEAVE_SIGNALS:
-            loop.add_signal_handler(number, self._leave, number)
+
+        def receive(number: int) -> None:
+            self.left_by = number
+            loop.call_soon_threadsafe(self._leave)
+
         loop.add_signal_handler(signal.SIGINT, self._press_interrupt)
         try:
-            yield
+            with receive_leave_signals(receive):
+                yield
         finally:
-            for number in (*LEAVE_SIGNALS, signal.SIGINT):
-                loop.remove_signal_handler(number)
+            loop.remove_signal_handler(signal.SIGINT)
 
-    def _leave(self, number: int) -> None:
-        self.left_by = number
+    def _leave(self) -> None:
         app = self._session.app
         if app.is_running and not app.is_done:
             app.exit(result=TypedInput("leave"))
