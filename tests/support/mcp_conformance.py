@@ -7,6 +7,7 @@ from typing import Any
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
+from mcp.shared.message import ServerMessageMetadata
 
 PNG = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5Erk"
@@ -80,8 +81,12 @@ async def error_handling(ctx: Context, arguments: dict[str, Any]) -> Content:
 async def sampling(ctx: Context, arguments: dict[str, Any]) -> Content:
     message = types.SamplingMessage(role="user", content=text(arguments["prompt"]))
     params = types.CreateMessageRequestParams(messages=[message], max_tokens=100)
+    # On the stream of the call: a client may not have opened its general stream yet, and the SDK
+    # drops what is meant for that one.
     result = await ctx.session.send_request(
-        types.CreateMessageRequest(params=params), types.CreateMessageResult
+        types.CreateMessageRequest(params=params),
+        types.CreateMessageResult,
+        metadata=ServerMessageMetadata(related_request_id=ctx.request_id),
     )
     return [text(f"LLM response: {getattr(result.content, 'text', '')}")]
 

@@ -3,9 +3,11 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 from typing_extensions import override
 
@@ -14,6 +16,7 @@ pytest.importorskip("mcp", reason="needs the extra `mcp`")
 from mcp_clients import end_sdk_watcher
 from mcp_conformance import build_fixture
 from mcp_peers import fetch_or_skip
+from mcp_raw_client import RawClient
 from mcp_servers import conformance
 from windlass import Agent
 from windlass.server.aiohttp_server import listen
@@ -32,6 +35,7 @@ pytestmark = [
     pytest.mark.mcp,
     pytest.mark.timeout(300),
 ]
+VERSION = "2025-06-18"
 SCENARIOS = 32
 """All of the pinned version."""
 
@@ -85,3 +89,25 @@ async def test_the_official_suite_is_content(tmp_path: Path) -> None:
     assert process.returncode == 0, said
     passed = re.findall(r"^✓ ([\w-]+): \d+ passed, 0 failed", said, re.MULTILINE)
     assert len(passed) == SCENARIOS, said
+
+
+async def test_a_question_of_a_tool_needs_no_general_stream() -> None:
+    """A6: the suite opens that stream in the background, and may call a tool before it is there."""
+    async with end_sdk_watcher(), serve_fixture() as url, aiohttp.ClientSession() as http:
+        client = RawClient([url.removesuffix(PATH)], "", http)
+        who = {"name": "t", "version": "1"}
+        hello = {"protocolVersion": VERSION, "capabilities": {"sampling": {}}, "clientInfo": who}
+        body = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
+        async with http.post(url, json=body, headers=client.headers) as reply:
+            client.headers["Mcp-Session-Id"] = reply.headers["mcp-session-id"]
+            client.headers["MCP-Protocol-Version"] = VERSION
+        await client.post(0, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+        said = {"role": "assistant", "content": {"type": "text", "text": "Hello"}, "model": "m"}
+        call = client.stream(0, "tools/call", name="test_sampling", arguments={"prompt": "Hi"})
+        last: dict[str, Any] = {}
+        async with asyncio.timeout(60), aclosing(call) as received:
+            async for one in received:
+                last = one.message
+                if last.get("method") == "sampling/createMessage":
+                    await client.post(0, {"jsonrpc": "2.0", "id": last["id"], "result": said})
+    assert last["result"]["content"][0]["text"] == "LLM response: Hello"
