@@ -205,7 +205,8 @@ async def test_facts_are_read_in_pages_by_those_who_poll() -> None:
             assert seen == list(range(1, seen[-1] + 1))
             sessions: list[str] = []
             for name in ("b", "c"):
-                await running.service.fork(CALLER_ANN, "a", 1, name)
+                session = await running.service.find_session(CALLER_ANN, "a")
+                await running.service.fork(session, 1, name)
             cursor = ""
             while True:
                 listed = (await ann.get(f"/runs?limit=1{cursor}")).data

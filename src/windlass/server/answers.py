@@ -93,7 +93,7 @@ def read_answer_text(text: str) -> PersonAnswer | None:
 
 
 async def give_answer(
-    service: Service, caller: Caller, root: str, asked_id: str, answer: PersonAnswer
+    service: Service, caller: Caller, asked_id: str, answer: PersonAnswer
 ) -> frozenset[str] | QuestionClosed:
     """Answer a question by its id, in the session of the run or of one of its sub-agents.
 
@@ -103,12 +103,14 @@ async def give_answer(
     such a question of the caller's.
     """
     place, _, digest = asked_id.rpartition(":")
-    session, _, call_id = place.rpartition(":")
+    name, _, call_id = place.rpartition(":")
+    session = await service.find_session(caller, name)
     try:
-        left = await service.answer(caller, session, call_id, answer, digest=digest)
+        left = await service.answer(session, call_id, answer, digest=digest)
+        root = (await service.find_root(session)).name
         return frozenset(f"{each.session or root}:{each.call.id}:{each.digest}" for each in left)
     except (NothingToDo, MailRejected):
-        call = find_call(await service.project(caller, session), call_id)
+        call = find_call((await service.read_again(session)).view, call_id)
         if call is None:
             raise ApiError(
                 404,

@@ -118,8 +118,10 @@ class Dispatcher:
             request.caller = await self.guard.authenticate(request)
             request.caller.require(route.role)
         if route.scope == "session":
-            summary = await self.service.check_owner(request.caller, request.params["session"])
-            request.params["session"] = summary.session
+            named = request.params["session"]
+            request.session = await self.service.find_session(request.caller, named)
+            # Handlers have the session alone, never the name that the client gave it.
+            del request.params["session"]
         reply = await self._call_handler(route, request)
         if isinstance(reply, StreamReply):
             caller = request.caller.token or request.caller.name
@@ -139,7 +141,7 @@ class Dispatcher:
         key = request.header("idempotency-key") if route.stored_replies else ""
         if not key:
             return await route.handler(self.service, request)
-        place = f"{route.name} {sorted(request.params.items())}"
+        place = f"{route.name} {request.session_name} {sorted(request.params.items())}"
         body = await request.read_body()
         work = partial(route.handler, self.service, request)
         return await self.service.stored_replies.answer(
@@ -209,7 +211,7 @@ class Dispatcher:
             "method": request.method,
             "route": route.name if route is not None else "",
             "status": reply.status,
-            "session": request.params.get("session", ""),
+            "session": request.session_name,
             "caller": request.caller.name if request.has_caller else "",
             "trace": request.trace.split("-")[1] if request.trace else "",
             "ms": round(seconds * 1000, 1),

@@ -13,6 +13,7 @@ import msgspec
 from windlass.core.json_bounds import has_many_keys
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError, ErrorBody, ErrorReply
+from windlass.server.session_directory import OwnedSession
 from windlass.server.trace_context import read_trace_parent
 
 __all__ = [
@@ -139,6 +140,7 @@ class HttpRequest:
         self.body_bytes_max = body_bytes_max
         self.request_id = ""
         self._caller: Caller | None = None
+        self._session: OwnedSession | None = None
         self._read_body = read_body
         self._body: bytes | None = None
         self._disconnected = asyncio.Event()
@@ -158,6 +160,22 @@ class HttpRequest:
     @property
     def has_caller(self) -> bool:
         return self._caller is not None
+
+    @property
+    def session(self) -> OwnedSession:
+        """The session that the path names. Raises RuntimeError on routes of another scope."""
+        if self._session is None:
+            raise RuntimeError("this route names no session in its path")
+        return self._session
+
+    @session.setter
+    def session(self, session: OwnedSession) -> None:
+        self._session = session
+
+    @property
+    def session_name(self) -> str:
+        """The full name of that session; what the path says before it was found, or nothing."""
+        return self._session.name if self._session is not None else self.params.get("session", "")
 
     @property
     def query(self) -> Mapping[str, str]:

@@ -23,6 +23,7 @@ from windlass.server.errors import ApiError
 from windlass.server.feed import FeedSubscription
 from windlass.server.frames import encode_frame
 from windlass.server.service import Service
+from windlass.server.session_directory import OwnedSession
 from windlass.server.sse import RETRY_MS, Snapshot, snapshot_of
 
 SESSIONS_MAX = 100
@@ -68,15 +69,15 @@ class MultiplexedStream:
         self,
         service: Service,
         caller: Caller,
-        names: Sequence[str],
+        sessions: Sequence[OwnedSession],
         places: Mapping[str, int],
         *,
         follow_all: bool,
     ) -> None:
-        """Follow the sessions in `names`, or with `follow_all` all open ones of the caller."""
+        """Follow the sessions that are given, or with `follow_all` all open ones of the caller."""
         self._service = service
         self._caller = caller
-        self._names = tuple(names)
+        self._sessions = tuple(sessions)
         self._places = dict(places)
         self._follow_all = follow_all
         self._frames: asyncio.Queue[bytes | tuple[str, Event]] = asyncio.Queue(FRAMES_WAITING)
@@ -89,8 +90,8 @@ class MultiplexedStream:
         yield b"retry: %d\n\n" % RETRY_MS
         feed = await self._service.feed.subscribe(self._caller)
         try:
-            for name in self._names:
-                self._follow(name, self._places.get(name, 0))
+            for session in self._sessions:
+                self._follow(session, self._places.get(session.name, 0))
             if self._follow_all:
                 await self._follow_open_sessions()
             self._pumps[""] = asyncio.create_task(self._pump_list(feed))
@@ -104,27 +105,37 @@ class MultiplexedStream:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
 
-    def _follow(self, session: str, after: int) -> None:
-        if session not in self._pumps and len(self._pumps) < SESSIONS_MAX:
-            self._places[session] = after
-            self._pumps[session] = asyncio.create_task(self._pump_session(session, after))
+    def _follow(self, session: OwnedSession, after: int) -> None:
+        name = session.name
+        if name not in self._pumps and len(self._pumps) < SESSIONS_MAX:
+            self._places[name] = after
+            self._pumps[name] = asyncio.create_task(self._pump_session(session, after))
+
+    async def _follow_listed(self, summary: SessionSummary, before: int) -> None:
+        """Follow a session of the list: where the client was, or after the fact `before`."""
+        if summary.session in self._pumps:
+            return
+        session = await self._service.find_listed(self._caller, summary)
+        if session is not None:
+            self._follow(session, self._places.get(session.name, before))
 
     async def _follow_open_sessions(self) -> None:
         page = await self._service.list_open(self._caller, SESSIONS_MAX)
         for summary in page:
             # A client that was here before goes on where it was, a new one begins with now.
-            self._follow(summary.session, self._places.get(summary.session, summary.facts))
+            await self._follow_listed(summary, summary.facts)
 
-    async def _pump_session(self, session: str, after: int) -> None:
-        await self._frames.put(encode_frame("snapshot", Snapshot(session, after)))
+    async def _pump_session(self, session: OwnedSession, after: int) -> None:
+        name = session.name
+        await self._frames.put(encode_frame("snapshot", Snapshot(name, after)))
         is_fresh = True
-        async with aclosing(self._service.watch(self._caller, session, after)) as events:
+        async with aclosing(self._service.watch(session, after)) as events:
             async for event in events:
                 if is_fresh and isinstance(event, TextDelta | ThinkingDelta):
                     is_fresh = False
-                    await self._frames.put(encode_frame("snapshot", snapshot_of(session, event)))
+                    await self._frames.put(encode_frame("snapshot", snapshot_of(name, event)))
                 else:
-                    await self._frames.put((session, event))
+                    await self._frames.put((name, event))
 
     async def _pump_list(self, feed: FeedSubscription) -> None:
         while True:
@@ -133,8 +144,7 @@ class MultiplexedStream:
                 await self._tell_questions(summary)
                 if self._follow_all and summary.state in UNFINISHED_STATES:
                     is_new = summary.runs <= 1
-                    before = 0 if is_new else summary.facts
-                    self._follow(summary.session, self._places.get(summary.session, before))
+                    await self._follow_listed(summary, 0 if is_new else summary.facts)
 
     async def _tell_questions(self, summary: SessionSummary) -> None:
         is_waiting = summary.state == "waiting"
@@ -143,7 +153,8 @@ class MultiplexedStream:
         questions: tuple[OpenQuestion, ...] = ()
         if is_waiting:
             self._asked.add(summary.session)
-            questions = (await self._service.project(self._caller, summary.session)).questions
+            session = await self._service.find_listed(self._caller, summary)
+            questions = session.view.questions if session is not None else ()
         else:
             self._asked.discard(summary.session)
         told = SessionQuestions(summary.session, questions)

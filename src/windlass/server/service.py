@@ -20,7 +20,6 @@ from typing_extensions import override
 
 from windlass.agent.agent import Agent
 from windlass.agent.call_previews import AskedQuestion, add_previews
-from windlass.agent.control import wait_for_change
 from windlass.agent.handles import RunHandle
 from windlass.agent.options import RunOptions, name_session
 from windlass.agent.working import SessionWorker, WorkLimits
@@ -45,12 +44,14 @@ from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
 from windlass.server.limits import ServiceLimits
 from windlass.server.metrics import MetricsRegistry
+from windlass.server.owned_reading import is_driven, read_recorded_facts, wait_for_records
 from windlass.server.quotas.admission import QuotaBook
 from windlass.server.quotas.costs import CostBook
 from windlass.server.run_controls import RunControls
 from windlass.server.served_agents import choose_journal, find_agent, name_agents, share_journal
-from windlass.server.session_cache import KnownSession, SessionCache
+from windlass.server.session_cache import SessionCache
 from windlass.server.session_directory import (
+    OwnedSession,
     SessionDirectory,
     check_session_name,
     require_catalog,
@@ -183,14 +184,13 @@ class Service(RunControls):
         Raises ApiError, and WindlassError as `Agent.start` does.
         """
         session = self._name_session(caller, request)
-        known = await self._sessions.read(session)
-        owner = caller.name
-        if known is not None:
-            # An admin who goes on with another owner's session works on that owner's behalf.
-            owner = await self._directory.check_access(caller, known)
-        agent = self._choose_agent(request.agent, known)
+        owned = await self._directory.find_startable(caller, session)
+        # An admin who goes on with another owner's session works on that owner's behalf.
+        owner = caller.name if owned is None else owned.owner
+        agent = self._choose_agent(request.agent, owned)
         prompt = await self.uploads.resolve(caller, request.prompt)
-        is_steering = request.on_busy == "steer" and known is not None and known.is_open
+        is_open = owned is not None and owned.summary.outcome is None
+        is_steering = request.on_busy == "steer" and is_open
         budgets: Sequence[Budget] = ()
         if not is_steering:
             budgets = await self.quotas.admit(owner, agent.parts.world.agent, session)
@@ -207,80 +207,74 @@ class Service(RunControls):
         self.feed.nudge()
         return handle
 
-    async def watch(self, caller: Caller, session: str, after: int = 0) -> AsyncGenerator[Event]:
+    async def watch(self, session: OwnedSession, after: int = 0) -> AsyncGenerator[Event]:
         """Yield the events of a session after a fact: recorded ones, then live ones, for ever.
 
         Each fact comes once. The first pieces of a reply that is being written are its text so far,
-        as a whole. Stays with the session over pauses, drivers and runs. Raises ApiError 404.
+        as a whole. Stays with the session over pauses, drivers and runs.
         """
-        summary = await self.check_owner(caller, session)
-        session = summary.session
-        agent = self._choose_agent("", None, summary.agent)
+        agent = self._find_recorded(session.summary.agent)
         seen = after
         while True:
-            async with aclosing(agent.watch(session, after=seen)) as events:
+            async with aclosing(agent.watch(session.name, after=seen)) as events:
                 async for event in events:
                     if not event.nth:
                         seen = max(seen, event.seq)
                     yield event
             await self._wait_for_news(session, seen)
 
-    async def _wait_for_news(self, session: str, seen: int) -> None:
-        """Return when a session has facts after a number, or somebody drives it."""
-        journal = self.journal
+    async def _wait_for_news(self, session: OwnedSession, seen: int) -> None:
+        """Return when a session has facts after a number, or a process drives it."""
         while True:
-            await wait_for_change(journal, session, seen, IDLE_LOOK_S)
-            if isinstance(journal, SessionLeases) and await journal.is_leased(session):
+            await wait_for_records(self.journal, session, seen, IDLE_LOOK_S)
+            can_tell = isinstance(self.journal, SessionLeases)
+            if can_tell and await is_driven(self.journal, session):
                 return
-            if await journal.read(session, seen):
+            if await read_recorded_facts(self.journal, session, seen):
                 return
 
-    async def read_facts(self, session: str, after: int = 0) -> Sequence[Fact]:
-        """Return the facts of a session after a number, as a watcher may see them."""
-        known = await self._sessions.read(session)
-        if known is None:
-            return ()
-        facts = await self.journal.read(session, after)
-        masked = list(self._mask_facts(known.summary.agent, facts))
-        setup = known.projection.setup
+    async def read_facts(self, session: OwnedSession, after: int = 0) -> Sequence[Fact]:
+        """Return the facts of a session after a number, as a watcher may see them.
+
+        Raises ApiError 404 if it was deleted.
+        """
+        session = await self.read_again(session)
+        facts = await read_recorded_facts(self.journal, session, after)
+        masked = list(self._mask_facts(session.summary.agent, facts))
+        setup = session.view.setup
         withhold = setup is not None and setup.withhold_replies
-        live = known.summary.outcome is None
+        live = session.summary.outcome is None
         visible = visible_facts(masked, withhold=withhold, live=live)
         return tuple(fact for fact in visible if not isinstance(fact, Delta))
 
     def _mask_facts(self, agent: str, facts: Sequence[Fact]) -> Iterable[Fact]:
-        return self._choose_agent("", None, agent).parts.mask.mask_foreign(facts)
-
-    async def project(self, caller: Caller, session: str) -> Projection:
-        """Return a session as people see it. Raises ApiError 404."""
-        return (await self.find_session(caller, session)).projection
+        return self._find_recorded(agent).parts.mask.mask_foreign(facts)
 
     @override
-    async def find_session(self, caller: Caller, session: str) -> KnownSession:
-        """Return what is known of a session, by its full name or the caller's short one.
+    async def find_session(self, caller: Caller, session: str) -> OwnedSession:
+        """Return a session, by its full name or the caller's short one.
 
         Raises ApiError 404 if there is none that the caller may see.
         """
         return await self._directory.find(caller, session)
 
-    @override
-    async def check_owner(self, caller: Caller, session: str) -> SessionSummary:
-        """Return the summary of a session. Raises ApiError 404 if it is not the caller's."""
-        return (await self.find_session(caller, session)).summary
+    async def find_listed(self, caller: Caller, summary: SessionSummary) -> OwnedSession | None:
+        """Return a session of a list; None if it is gone, or the caller has no name for it."""
+        return await self._directory.find_listed(caller, summary)
 
     @override
-    async def find_root(self, known: KnownSession) -> KnownSession:
+    async def read_again(self, session: OwnedSession) -> OwnedSession:
+        """Return a session as it is on record now. Raises ApiError 404 if it was deleted."""
+        return await self._directory.read_again(session)
+
+    @override
+    async def find_root(self, session: OwnedSession) -> OwnedSession:
         """Return the session at the top of those that a session works for; itself if for none."""
-        return await self._directory.find_root(known)
+        return await self._directory.find_root(session)
 
     async def _read_session_state(self, session: str) -> SessionState | None:
         known = await self._sessions.read(session)
         return None if known is None else known.summary.state
-
-    async def read_owner(self, session: str) -> str:
-        """Return the owner of a session, which for a sub-agent's is that of the run at the top."""
-        known = await self._sessions.read(session)
-        return await self._directory.find_owner(known) if known is not None else ""
 
     # Lists.
 
@@ -319,19 +313,20 @@ class Service(RunControls):
         asked: list[AskedQuestion] = []
         for summary in page:
             known = await self._sessions.read(summary.session)
-            asked += self._find_questions(known) if known is not None else ()
+            if known is not None:
+                asked += self._find_questions(known.summary.agent, known.projection)
         return await add_previews(asked), page.cursor
 
-    async def read_questions(self, known: KnownSession) -> list[OpenQuestion]:
+    async def read_questions(self, session: OwnedSession) -> list[OpenQuestion]:
         """Return the questions that wait in a session, with what their calls would change."""
-        return await add_previews(list(self._find_questions(known)))
+        return await add_previews(list(self._find_questions(session.summary.agent, session.view)))
 
-    def _find_questions(self, known: KnownSession) -> Iterator[AskedQuestion]:
+    def _find_questions(self, recorded: str, view: Projection) -> Iterator[AskedQuestion]:
         """Yield the questions of a session, with its agent if it works here."""
-        agent = self._recorded_agents.get(known.summary.agent)
+        agent = self._recorded_agents.get(recorded)
         # Workers may be on other machines, which have other files.
         parts = agent.parts if agent is not None and self._drives else None
-        for question in known.projection.questions:
+        for question in view.questions:
             yield parts, question
 
     # Driving.
@@ -376,13 +371,13 @@ class Service(RunControls):
             return prefix + name_session(agent.parts.world.agent, caller.name, request.key)
         return prefix + os.urandom(8).hex()
 
-    def _choose_agent(
-        self, name: str, known: KnownSession | None, recorded: str = ""
-    ) -> Agent[Any]:
+    def _choose_agent(self, name: str, session: OwnedSession | None) -> Agent[Any]:
         """Return the agent that is named, or the one of the session, or the first one."""
         if name:
             return find_agent(self.agents, name)
-        recorded = recorded or (known.summary.agent if known is not None else "")
+        return self._find_recorded(session.summary.agent if session is not None else "")
+
+    def _find_recorded(self, recorded: str) -> Agent[Any]:
         return self._recorded_agents.get(recorded) or next(iter(self.agents.values()))
 
     def _context_of(self, agent: Agent[Any]) -> Mapping[str, Any]:

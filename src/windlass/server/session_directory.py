@@ -1,11 +1,18 @@
 """Which sessions a caller may see, and whose they are.
 
-The law: a session of another owner does not exist for a caller: the error is the same as for a name
-that nobody has. The session of a sub-agent belongs to the owner of the run that it works for.
+Invariant: a session of another owner does not exist for a caller: the error is the same as for a
+name that no session has. The session of a sub-agent belongs to the owner of the run that it works
+for. Only this module makes an `OwnedSession`, and the service reads, follows and changes a session
+through one alone, so that no protocol can check one name and use another.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import InitVar, dataclass
+from typing import final
 
+from windlass.core.projection.view import Projection
+from windlass.core.session_summary import SessionSummary
 from windlass.evaluation.forks import TRIAL_PREFIX
 from windlass.ports import Journal, SessionCatalog
 from windlass.server.access import Caller, full_session_name
@@ -17,41 +24,114 @@ PARENTS_MAX = 100
 """How many sessions above a sub-agent's are looked up."""
 
 
+class _OwnerSeal:
+    """Proof that the directory has checked whose a session is."""
+
+
+_SEAL = _OwnerSeal()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OwnedSession:
+    """A session that a caller may see, and on whose behalf it is used."""
+
+    caller: Caller
+    owner: str
+    """The caller of the run at the top. An admin may see the sessions of other owners."""
+    parent: str
+    """The session that it works for, if it belongs to a sub-agent."""
+    summary: SessionSummary
+    """What was on record when the session was found."""
+    view: Projection
+    """The same, as people see it."""
+    labels: Mapping[int, str]
+    """By the number of a run: what its costs are counted under."""
+    seal: InitVar[_OwnerSeal]
+
+    @property
+    def name(self) -> str:
+        """The full name, by which the journal knows the session."""
+        return self.summary.session
+
+
 class SessionDirectory:
     """Finds sessions on behalf of callers."""
 
     def __init__(self, sessions: SessionCache) -> None:
         self._sessions = sessions
 
-    async def find(self, caller: Caller, session: str) -> KnownSession:
-        """Return what is known of a session, by its full name or the caller's short one.
+    async def find(self, caller: Caller, session: str) -> OwnedSession:
+        """Return a session, by its full name or the caller's short one.
 
         Raises ApiError 404 if there is none that the caller may see.
         """
         for name in dict.fromkeys(_possible_names(caller, session)):
             known = await self._sessions.read(name)
             if known is not None:
-                await self.check_access(caller, known)
-                return known
+                return await self._check_owner(caller, known, session)
         raise no_such_session(session)
 
-    async def check_access(self, caller: Caller, known: KnownSession) -> str:
-        """Return the owner of a session. Raises ApiError 404 if the caller may not see it."""
-        owner = await self.find_owner(known)
+    async def find_listed(self, caller: Caller, summary: SessionSummary) -> OwnedSession | None:
+        """Return a session of a list; None if it is gone, or the caller has no name for it."""
+        with suppress(ApiError):
+            found = await self.find(caller, summary.session)
+            if found.name == summary.session:
+                return found
+        return None
+
+    async def find_startable(self, caller: Caller, name: str) -> OwnedSession | None:
+        """Return the session that a new run continues; None if the run begins it.
+
+        `name` is the full name. Raises ApiError 404 if the session is not the caller's.
+        """
+        known = await self._sessions.read(name)
+        return None if known is None else await self._check_owner(caller, known, name)
+
+    async def read_again(self, session: OwnedSession) -> OwnedSession:
+        """Return a session as it is on record now. Raises ApiError 404 if it was deleted."""
+        found = await self.find_startable(session.caller, session.name)
+        if found is None:
+            raise no_such_session(session.name)
+        return found
+
+    async def find_root(self, session: OwnedSession) -> OwnedSession:
+        """Return the session at the top of those that a session works for; itself if for none.
+
+        Raises ApiError 404 if the session was deleted.
+        """
+        known = await self._sessions.read(session.name)
+        if known is None:
+            raise no_such_session(session.name)
+        return _make_handle(session.caller, await self._find_top(known), session.owner)
+
+    async def _check_owner(
+        self, caller: Caller, known: KnownSession, asked_for: str
+    ) -> OwnedSession:
+        owner = (await self._find_top(known)).owner
         if not caller.is_admin and owner != caller.name:
-            raise no_such_session(known.summary.session)
-        return owner
+            raise no_such_session(asked_for)
+        return _make_handle(caller, known, owner)
 
-    async def find_owner(self, known: KnownSession) -> str:
-        return (await self.find_root(known)).owner
-
-    async def find_root(self, known: KnownSession) -> KnownSession:
+    async def _find_top(self, known: KnownSession) -> KnownSession:
         for _ in range(PARENTS_MAX):
             above = await self._sessions.read(known.parent) if known.parent else None
             if above is None:
                 return known
             known = above
         return known
+
+
+def _make_handle(caller: Caller, known: KnownSession, owner: str) -> OwnedSession:
+    return OwnedSession(
+        caller=caller,
+        owner=owner,
+        parent=known.parent,
+        summary=known.summary,
+        view=known.projection,
+        labels=dict(known.labels),
+        seal=_SEAL,
+    )
 
 
 def _possible_names(caller: Caller, session: str) -> Iterable[str]:

@@ -12,11 +12,11 @@ from contextlib import aclosing
 import msgspec
 
 from windlass.core.events import RunEnded, TextDelta, ThinkingDelta
-from windlass.ports import Mailbox
-from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.frames import encode_frame
+from windlass.server.owned_reading import has_queued_prompt
 from windlass.server.service import Service
+from windlass.server.session_directory import OwnedSession
 
 RETRY_MS = 1_000
 """How long a browser waits before it connects again."""
@@ -48,24 +48,24 @@ def read_last_event_id(text: str) -> int:
 
 
 async def stream_session(
-    service: Service, caller: Caller, session: str, after: int, *, follow: bool
+    service: Service, session: OwnedSession, after: int, *, follow: bool
 ) -> AsyncGenerator[bytes]:
     """Yield the frames of a session after a fact.
 
     Ends with the end of the last run, unless `follow` is given: then it goes on with the next run.
     """
-    yield b"retry: %d\n\n" % RETRY_MS + encode_frame("snapshot", Snapshot(session, after))
+    yield b"retry: %d\n\n" % RETRY_MS + encode_frame("snapshot", Snapshot(session.name, after))
     is_fresh = True
     encode = service.frames.encode
-    async with aclosing(service.watch(caller, session, after)) as events:
+    async with aclosing(service.watch(session, after)) as events:
         async for event in events:
             if is_fresh and isinstance(event, TextDelta | ThinkingDelta):
                 is_fresh = False
-                yield encode_frame("snapshot", snapshot_of(session, event))
+                yield encode_frame("snapshot", snapshot_of(session.name, event))
                 continue
             yield encode(event)
             is_end = isinstance(event, RunEnded) and not follow
-            if is_end and await has_ended(service, caller, session, event.seq):
+            if is_end and await has_ended(service, session, event.seq):
                 return
 
 
@@ -76,10 +76,9 @@ def snapshot_of(session: str, piece: TextDelta | ThinkingDelta) -> Snapshot:
     return Snapshot(session, piece.seq, thinking=piece.text)
 
 
-async def has_ended(service: Service, caller: Caller, session: str, seq: int) -> bool:
+async def has_ended(service: Service, session: OwnedSession, seq: int) -> bool:
     """Return whether nothing comes after a fact for now: no open run, no prompt in the queue."""
-    summary = await service.check_owner(caller, session)
+    summary = (await service.read_again(session)).summary
     if summary.outcome is None or summary.facts > seq:
         return False
-    journal = service.journal
-    return not isinstance(journal, Mailbox) or not await journal.read_mail(session, "prompts")
+    return not await has_queued_prompt(service.journal, session)

@@ -37,6 +37,7 @@ from windlass.server.answers import (
 )
 from windlass.server.errors import ApiError
 from windlass.server.service import Service, StartRequest
+from windlass.server.session_directory import OwnedSession
 
 OUTPUT_MODES = frozenset(("text/plain", "text/*", "*/*", "application/json"))
 
@@ -48,6 +49,7 @@ class TaskExchange:
         self._service = service
         self._caller = caller
         self._agent = agent
+        self._session: OwnedSession | None = None
         self.view = Projection()
         self.number = 0
         self._answered: frozenset[str] = frozenset()
@@ -55,19 +57,22 @@ class TaskExchange:
 
     async def find_task(self, name: str) -> RunView:
         """Find a task by its id. Raises ApiError 404 if it is not the caller's."""
-        session, number = split_task_id(name)
-        try:
-            view = await self._service.project(self._caller, session)
-        except ApiError as error:
-            if error.code != "session_not_found":
-                raise
-            raise task_not_found(name) from None
-        run = find_run(view, number)
-        if run is None:
+        context, number = split_task_id(name)
+        session = await find_context(self._service, self._caller, context)
+        run = find_run(session.view, number) if session is not None else None
+        if session is None or run is None:
             raise task_not_found(name)
-        self.view = view
+        self._session = session
+        self.view = session.view
         self.number = number
         return run
+
+    @property
+    def session(self) -> OwnedSession:
+        """The session of the task. Raises RuntimeError before one was found or begun."""
+        if self._session is None:
+            raise RuntimeError("the exchange has no task yet")
+        return self._session
 
     async def send(self, params: SendParams, trace: str = "") -> None:
         """Take a message: it begins a task, or says something to one."""
@@ -82,7 +87,7 @@ class TaskExchange:
         self._caller.require("start")
         before = None
         if message.context_id:
-            before = await self._find_context(message.context_id)
+            before = await find_context(self._service, self._caller, message.context_id)
         handle = await self._service.start_run(
             self._caller,
             StartRequest(
@@ -94,16 +99,9 @@ class TaskExchange:
                 trace=trace,
             ),
         )
-        self.view = before or Projection(handle.session)
+        self.view = before.view if before is not None else Projection(handle.session)
         self.number = handle.run
-
-    async def _find_context(self, context: str) -> Projection | None:
-        try:
-            return await self._service.project(self._caller, context)
-        except ApiError as error:
-            if error.code != "session_not_found":
-                raise
-            return None
+        self._session = await self._service.find_session(self._caller, handle.session)
 
     async def _continue_task(self, message: A2aMessage) -> None:
         run = await self.find_task(message.task_id)
@@ -120,22 +118,17 @@ class TaskExchange:
             return
         self._caller.require("start")
         await self._service.steer(
-            self._caller,
-            self.view.session,
-            read_prompt(message),
-            key=message.message_id,
-            run=self.number,
+            self.session, read_prompt(message), key=message.message_id, run=self.number
         )
 
     async def _answer(self, message: A2aMessage) -> None:
         """Give the answers. One that comes too late is told with the task."""
-        session = self.view.session
         questions = self.view.questions
         if not questions:
             await self._end_pause(message)
             return
         for asked, answer in list(read_answers(message, questions)):
-            taken = await give_answer(self._service, self._caller, session, asked, answer)
+            taken = await give_answer(self._service, self._caller, asked, answer)
             if isinstance(taken, QuestionClosed):
                 self._closed = taken
             else:
@@ -145,9 +138,9 @@ class TaskExchange:
         self._caller.require("start")
         self._answered |= {self.view.session}
         if isinstance(read_decision(message), Deny):
-            await self._service.cancel(self._caller, self.view.session, run=self.number)
+            await self._service.cancel(self.session, run=self.number)
         else:
-            await self._service.resume(self._caller, self.view.session)
+            await self._service.resume(self.session)
 
     def _find_late_answer(self, message: A2aMessage) -> QuestionClosed | None:
         """Return how the last question was answered, if that is what the message wanted to do."""
@@ -183,8 +176,7 @@ class TaskExchange:
                 for item in translator.close(translator.run):
                     yield item
                 return
-        watched = self._service.watch(self._caller, self.view.session, self.view.seq)
-        async with aclosing(watched) as events:
+        async with aclosing(self._service.watch(self.session, self.view.seq)) as events:
             async for event in events:
                 if translator.run is None:
                     self.view = apply_event(self.view, event)
@@ -222,6 +214,16 @@ class TaskExchange:
             return False
         asked = frozenset(map(question_id, self.view.questions))
         return bool(asked - self._answered) or not asked
+
+
+async def find_context(service: Service, caller: Caller, context: str) -> OwnedSession | None:
+    """Return the session that a context names; None if the caller has none of that name."""
+    try:
+        return await service.find_session(caller, context)
+    except ApiError as error:
+        if error.code != "session_not_found":
+            raise
+        return None
 
 
 def check_configuration(configuration: SendConfiguration) -> None:

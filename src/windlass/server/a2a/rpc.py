@@ -15,6 +15,7 @@ from windlass.core.session_summary import SessionState
 from windlass.server.a2a.errors import make_error, shape_error
 from windlass.server.a2a.exchange import (
     TaskExchange,
+    find_context,
     push_not_supported,
     task_ended,
 )
@@ -178,9 +179,7 @@ class RpcCall:
         if not run.is_open:
             raise ended
         try:
-            receipt = await self._service.cancel(
-                self._caller, exchange.view.session, run=run.number
-            )
+            receipt = await self._service.cancel(exchange.session, run=run.number)
             with suppress(TimeoutError):
                 await receipt.taken(CANCEL_WAIT_S)
         except NothingToDo:
@@ -206,12 +205,10 @@ class RpcCall:
 
     async def _list_context(self, params: ListParams, size: int) -> TaskPage:
         """Return the runs of one session, the last one first."""
-        try:
-            view = await self._service.project(self._caller, params.context_id)
-        except ApiError as error:
-            if error.code != "session_not_found":
-                raise
+        session = await find_context(self._service, self._caller, params.context_id)
+        if session is None:
             return TaskPage((), "", size, 0)
+        view = session.view
         runs = [run for run in (*view.runs, view.run) if run is not None]
         if params.status not in NO_STATE:
             runs = [run for run in runs if task_state(view, run) == params.status]
@@ -233,9 +230,9 @@ class RpcCall:
         )
         tasks: list[A2aTask] = []
         for summary in page:
-            view = await self._service.project(self._caller, summary.session)
-            if view.run is not None:
-                tasks.append(self._build_listed(view, view.run, params))
+            session = await self._service.find_listed(self._caller, summary)
+            if session is not None and session.view.run is not None:
+                tasks.append(self._build_listed(session.view, session.view.run, params))
         return TaskPage(tuple(tasks), page.cursor or "", size, await self._count(query))
 
     async def _count(self, query: SessionQuery) -> int:

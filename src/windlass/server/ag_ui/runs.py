@@ -28,6 +28,7 @@ from windlass.server.ag_ui.translation import SessionTranslator
 from windlass.server.answers import QuestionClosed, give_answer, question_id, read_answer
 from windlass.server.errors import ApiError, api_error_from
 from windlass.server.service import Service, StartRequest
+from windlass.server.session_directory import OwnedSession
 
 ABANDONED = "A person gave no answer and let the question go."
 WARNING_EVENT = "windlass.warning"
@@ -57,6 +58,7 @@ class AgUiRun:
         self._input = run_input
         self._agent = agent
         self._trace = trace
+        self._session: OwnedSession | None = None
         self._view = Projection()
         self._run = 0
         """The run whose events are sent."""
@@ -70,17 +72,18 @@ class AgUiRun:
 
         Raises ApiError and WindlassError: then there is no stream.
         """
-        view = await self._find_view()
+        session = self._session = await self._find_thread()
+        view = None if session is None else session.view
         new = find_new_messages(view, self._input.messages)
         prompt = read_prompt(self._input, new)
         self._warn(*prompt.warnings)
         if self._input.resume:
-            if view is None:
+            if session is None or view is None:
                 raise _nothing_to_show(self._input.thread_id)
-            await self._resume(view, self._input.resume)
+            await self._resume(session, view, self._input.resume)
             if prompt.parts:
                 self._caller.require("start")
-                await self._service.steer(self._caller, view.session, prompt.parts, key=prompt.key)
+                await self._service.steer(session, prompt.parts, key=prompt.key)
         elif prompt.parts:
             await self._start(view, prompt)
         elif view is None or view.run is None:
@@ -90,9 +93,9 @@ class AgUiRun:
             self._run = view.run.number
             self._sends_snapshot = True
 
-    async def _find_view(self) -> Projection | None:
+    async def _find_thread(self) -> OwnedSession | None:
         try:
-            return await self._service.project(self._caller, self._input.thread_id)
+            return await self._service.find_session(self._caller, self._input.thread_id)
         except ApiError as error:
             if error.code != "session_not_found":
                 raise
@@ -115,6 +118,7 @@ class AgUiRun:
                 trace=self._trace,
             ),
         )
+        self._session = await self._service.find_session(self._caller, handle.session)
         self._view = view or Projection(handle.session)
         self._run = handle.run
         is_new = self._view.run is None or handle.run > self._view.run.number
@@ -143,15 +147,16 @@ class AgUiRun:
             )
         return read
 
-    async def _resume(self, view: Projection, entries: tuple[ResumeEntry, ...]) -> None:
+    async def _resume(
+        self, session: OwnedSession, view: Projection, entries: tuple[ResumeEntry, ...]
+    ) -> None:
         """Give the answers. One that comes too late is told to the client, and the run goes on."""
         self._caller.require("answer")
-        session = view.session
         run = view.run
         self._view = view
         self._run = run.number if run is not None else 0
         self._before = run.ledger if run is not None else Ledger()
-        paused = pause_id(session, self._run)
+        paused = pause_id(session.name, self._run)
         # All are read before the first one is given: a request counts as a whole or not at all.
         answers = {
             entry.interrupt_id: _read_entry(entry)
@@ -164,9 +169,7 @@ class AgUiRun:
                 continue
             answer = answers[entry.interrupt_id]
             try:
-                taken = await give_answer(
-                    self._service, self._caller, session, entry.interrupt_id, answer
-                )
+                taken = await give_answer(self._service, self._caller, entry.interrupt_id, answer)
             except ApiError as error:
                 if error.status != 404:  # noqa: PLR2004 - not found
                     raise
@@ -179,13 +182,13 @@ class AgUiRun:
                 self._answered |= asked - taken
         self._sends_snapshot = self._lacks_messages()
 
-    async def _end_pause(self, session: str, entry: ResumeEntry) -> None:
+    async def _end_pause(self, session: OwnedSession, entry: ResumeEntry) -> None:
         self._caller.require("start")
         self._answered |= {entry.interrupt_id}
         if entry.status == "cancelled":
-            await self._service.cancel(self._caller, session, run=self._run)
+            await self._service.cancel(session, run=self._run)
         else:
-            await self._service.resume(self._caller, session)
+            await self._service.resume(session)
 
     def _lacks_messages(self) -> bool:
         """Whether the conversation has messages that the client does not know."""
@@ -226,8 +229,9 @@ class AgUiRun:
             yield event
             if isinstance(event, wire.RunFinishedEvent | wire.RunErrorEvent):
                 return
-        watched = self._service.watch(self._caller, self._view.session, self._view.seq)
-        async with aclosing(watched) as events:
+        if self._session is None:
+            return
+        async with aclosing(self._service.watch(self._session, self._view.seq)) as events:
             async for event in events:
                 if translator.view.run is None or translator.view.run.number < self._run:
                     # The run before it is still ending, because this one replaces it.

@@ -81,65 +81,55 @@ class QuestionsReply(msgspec.Struct, frozen=True):
 
 async def answer(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(AnswerBody)
-    session = request.params["session"]
-    await service.answer(request.caller, session, body.call_id, body.answer, digest=body.digest)
-    known = await service.find_session(request.caller, session)
-    return HttpReply(200, QuestionsReply(list(known.projection.questions)))
+    await service.answer(request.session, body.call_id, body.answer, digest=body.digest)
+    session = await service.read_again(request.session)
+    return HttpReply(200, QuestionsReply(list(session.view.questions)))
 
 
 async def steer(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(SteerBody)
     key = request.header("idempotency-key")
-    receipt = await service.steer(request.caller, request.params["session"], body.prompt, key=key)
-    return await _control_reply(receipt)
+    return await _control_reply(await service.steer(request.session, body.prompt, key=key))
 
 
 async def cancel(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(ReasonBody)
     reason = body.reason or "cancelled"
-    return await _control_reply(
-        await service.cancel(request.caller, request.params["session"], reason)
-    )
+    return await _control_reply(await service.cancel(request.session, reason))
 
 
 async def pause(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(ReasonBody)
-    return await _control_reply(
-        await service.pause(request.caller, request.params["session"], body.reason)
-    )
+    return await _control_reply(await service.pause(request.session, body.reason))
 
 
 async def resume(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(ResumeBody)
-    session = request.params["session"]
-    receipt = await service.resume(request.caller, session, consent=body.consent)
+    receipt = await service.resume(request.session, consent=body.consent)
     if receipt is not None:
         return await _control_reply(receipt)
-    summary = await service.check_owner(request.caller, session)
-    return HttpReply(202, ControlReply(session, summary.runs, taken=False))
+    session = await service.read_again(request.session)
+    return HttpReply(202, ControlReply(session.name, session.summary.runs, taken=False))
 
 
 async def raise_limits(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(RaiseBody)
-    return await _control_reply(
-        await service.raise_limits(request.caller, request.params["session"], body)
-    )
+    return await _control_reply(await service.raise_limits(request.session, body))
 
 
 async def release(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(ReasonBody)
-    session = request.params["session"]
-    released = await service.release(request.caller, session, body.reason or "released")
-    summary = await service.check_owner(request.caller, session)
-    return HttpReply(200, ControlReply(session, summary.runs, taken=released))
+    released = await service.release(request.session, body.reason or "released")
+    session = await service.read_again(request.session)
+    return HttpReply(200, ControlReply(session.name, session.summary.runs, taken=released))
 
 
 async def fork(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(ForkBody)
-    name = await service.fork(request.caller, request.params["session"], body.at, body.into)
-    summary = await service.check_owner(request.caller, name)
-    address = session_address(name)
-    reply = StartedReply(name, summary.runs, 0, {"self": address, "events": f"{address}/events"})
+    made = await service.fork(request.session, body.at, body.into)
+    address = session_address(made.name)
+    links = {"self": address, "events": f"{address}/events"}
+    reply = StartedReply(made.name, made.summary.runs, 0, links)
     return HttpReply(201, reply, {"Location": address})
 
 

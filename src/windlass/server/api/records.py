@@ -1,30 +1,23 @@
 """The record of a session: in words, as it was written, checked, and as a file."""
 
 from collections.abc import AsyncGenerator
-from typing import Annotated, Protocol, runtime_checkable
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from windlass.core.audit.explain import explain
 from windlass.journals.archive import archive_lines
-from windlass.journals.chain import RecordProblem, chain_hash, chain_root
+from windlass.journals.chain import chain_hash, chain_root
 from windlass.journals.codec import encode_fact
-from windlass.ports import SignedJournal
-from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply, StreamReply
+from windlass.server.owned_reading import find_forgeries, find_problems, read_recorded_facts
 from windlass.server.routing import Route
 from windlass.server.service import Service
+from windlass.server.session_directory import OwnedSession
 
 NDJSON_TYPE = "application/x-ndjson"
-
-
-@runtime_checkable
-class VerifiableJournal(Protocol):
-    """A journal that finds records which were changed, moved or removed."""
-
-    async def verify(self, session: str) -> list[RecordProblem]: ...
 
 
 class ExplainReply(msgspec.Struct, frozen=True):
@@ -81,22 +74,19 @@ class RecordsQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def explain_session(service: Service, request: HttpRequest) -> Reply:
-    session = request.params["session"]
-    facts = await service.read_facts(session)
-    return HttpReply(200, ExplainReply(session, list(explain(session, facts))))
+    name = request.session.name
+    facts = await service.read_facts(request.session)
+    return HttpReply(200, ExplainReply(name, list(explain(name, facts))))
 
 
 async def verify_session(service: Service, request: HttpRequest) -> Reply:
-    session = request.params["session"]
-    problems = await _find_problems(service, session)
-    forgeries: list[str] = []
-    if isinstance(service.journal, SignedJournal):
-        forgeries = [str(found) for found in await service.journal.find_forgeries(session)]
-    summary = await service.check_owner(request.caller, session)
+    problems = await find_problems(service.journal, request.session)
+    forgeries = await find_forgeries(service.journal, request.session)
+    session = await service.read_again(request.session)
     reply = VerifyReply(
-        session,
+        session.name,
         not problems and not forgeries,
-        summary.facts,
+        session.summary.facts,
         [ProblemReply(problem.seq, problem.what) for problem in problems],
         forgeries,
     )
@@ -105,12 +95,12 @@ async def verify_session(service: Service, request: HttpRequest) -> Reply:
 
 async def read_records(service: Service, request: HttpRequest) -> Reply:
     query = request.decode_query(RecordsQuery)
-    session = request.params["session"]
-    await _refuse_withheld(service, request.caller, session)
-    problems = {problem.seq: problem.what for problem in await _find_problems(service, session)}
-    last = chain_root(session).hash
+    session = request.session
+    _refuse_withheld(session)
+    problems = {found.seq: found.what for found in await find_problems(service.journal, session)}
+    last = chain_root(session.name).hash
     records: list[RecordReply] = []
-    facts = await service.journal.read(session)
+    facts = await read_recorded_facts(service.journal, session)
     for fact in facts:
         body = encode_fact(fact).body
         last = chain_hash(last, body)
@@ -119,31 +109,26 @@ async def read_records(service: Service, request: HttpRequest) -> Reply:
             records.append(RecordReply(fact.seq, msgspec.Raw(body), last.hex(), problem))
     end = query.after + query.limit
     more = end if len(facts) > end else None
-    return HttpReply(200, RecordPageReply(session, records, more))
+    return HttpReply(200, RecordPageReply(session.name, records, more))
 
 
 async def export_session(service: Service, request: HttpRequest) -> Reply:
-    session = request.params["session"]
-    await _refuse_withheld(service, request.caller, session)
+    session = request.session
+    _refuse_withheld(session)
 
     async def write_lines() -> AsyncGenerator[bytes]:
-        for _, line in archive_lines(session, await service.journal.read(session)):
+        facts = await read_recorded_facts(service.journal, session)
+        for _, line in archive_lines(session.name, facts):
             yield line + b"\n"
 
     headers = {"Content-Disposition": 'attachment; filename="session.ndjson"'}
     return StreamReply(write_lines(), content_type=NDJSON_TYPE, headers=headers, keep_alive=b"")
 
 
-async def _find_problems(service: Service, session: str) -> list[RecordProblem]:
-    if isinstance(service.journal, VerifiableJournal):
-        return await service.journal.verify(session)
-    return []
-
-
-async def _refuse_withheld(service: Service, caller: Caller, session: str) -> None:
+def _refuse_withheld(session: OwnedSession) -> None:
     """Raise ApiError 403 if the records may hold replies that the gate has not allowed."""
-    setup = (await service.project(caller, session)).setup
-    if setup is not None and setup.withhold_replies and not caller.is_admin:
+    setup = session.view.setup
+    if setup is not None and setup.withhold_replies and not session.caller.is_admin:
         raise ApiError(
             403,
             "replies_withheld",

@@ -21,7 +21,7 @@ from windlass.server.messages import SSE_TYPE, HttpReply, HttpRequest, Reply, St
 from windlass.server.multiplex import SESSIONS_MAX, MultiplexedStream, read_places
 from windlass.server.routing import Route
 from windlass.server.service import Service
-from windlass.server.session_cache import KnownSession
+from windlass.server.session_directory import OwnedSession
 from windlass.server.sse import STREAM_HEADERS, has_ended, read_last_event_id, stream_session
 from windlass.server.start_request import StartRequest
 
@@ -206,47 +206,45 @@ async def list_runs(service: Service, request: HttpRequest) -> Reply:
 
 async def read_run(service: Service, request: HttpRequest) -> Reply:
     query = request.decode_query(ConversationQuery)
-    known = await service.find_session(request.caller, request.params["session"])
-    return HttpReply(200, conversation_reply(known, query, await service.read_questions(known)))
+    session = request.session
+    questions = await service.read_questions(session)
+    return HttpReply(200, conversation_reply(session, query, questions))
 
 
 async def read_events(service: Service, request: HttpRequest) -> Reply:
     query = request.decode_query(EventsQuery)
-    session = request.params["session"]
+    session = request.session
     after = read_last_event_id(request.header("last-event-id")) or query.after
-    caller = request.caller
     if not request.accepts(SSE_TYPE):
-        return await _page_of_events(service, request, session, after, query.limit)
-    if after and not query.follow and await has_ended(service, caller, session, after):
+        return await _page_of_events(service, session, after, query.limit)
+    if after and not query.follow and await has_ended(service, session, after):
         # A browser that gets this does not connect again.
         return HttpReply(204)
-    chunks = stream_session(service, caller, session, after, follow=query.follow)
+    chunks = stream_session(service, session, after, follow=query.follow)
     return StreamReply(chunks, headers=STREAM_HEADERS)
 
 
-async def _page_of_events(
-    service: Service, request: HttpRequest, session: str, after: int, limit: int
-) -> Reply:
+async def _page_of_events(service: Service, session: OwnedSession, after: int, limit: int) -> Reply:
     facts = list(await service.read_facts(session, after))[:limit]
     last = facts[-1].seq if facts else after
-    ended = await has_ended(service, request.caller, session, last)
-    return HttpReply(200, EventPageReply(session, facts, last, ended))
+    ended = await has_ended(service, session, last)
+    return HttpReply(200, EventPageReply(session.name, facts, last, ended))
 
 
 async def watch_sessions(service: Service, request: HttpRequest) -> Reply:
     query = request.decode_query(WatchQuery)
     places = read_places(request.header("last-event-id") or query.after)
-    names = [(await service.check_owner(request.caller, name)).session for name in query.session]
-    follow_all = not names and not query.list_only
-    stream = MultiplexedStream(service, request.caller, names, places, follow_all=follow_all)
+    sessions = [await service.find_session(request.caller, name) for name in query.session]
+    follow_all = not sessions and not query.list_only
+    stream = MultiplexedStream(service, request.caller, sessions, places, follow_all=follow_all)
     return StreamReply(stream.frames(), headers=STREAM_HEADERS)
 
 
 def conversation_reply(
-    known: KnownSession, query: ConversationQuery, questions: Sequence[OpenQuestion]
+    session: OwnedSession, query: ConversationQuery, questions: Sequence[OpenQuestion]
 ) -> ConversationReply:
     """Return the JSON form of a session."""
-    view = known.projection
+    view = session.view
     entries = view.entries
     start = query.entries_from
     if start is None:
@@ -254,7 +252,7 @@ def conversation_reply(
     stop = min(len(entries), start + query.limit)
     return ConversationReply(
         session=view.session,
-        summary=session_reply(known.summary, known.owner),
+        summary=session_reply(session.summary, session.owner),
         seq=view.seq,
         entries=[entries[at] for at in range(start, stop)],
         entries_from=start,

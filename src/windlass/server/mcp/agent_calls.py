@@ -26,6 +26,7 @@ from windlass.server.errors import ApiError
 from windlass.server.mcp.agent_tools import AgentToolInput, make_result
 from windlass.server.mcp.questions import is_too_long, make_form, read_form
 from windlass.server.service import Service
+from windlass.server.session_directory import OwnedSession
 from windlass.server.start_request import StartRequest
 
 _log = get_logger(__name__)
@@ -73,30 +74,36 @@ class AgentCalls:
             handle = await self._service.start_run(caller, request)
             return RunPlace(handle.session, handle.run)
         caller.require("watch")
-        view = await self._service.project(caller, task.session)
+        view = (await self._service.find_session(caller, task.session)).view
         return RunPlace(view.session, view.run.number if view.run is not None else 0)
 
     async def read(self, caller: Caller, place: RunPlace) -> Projection:
+        """Return the view of a run's session. Raises ApiError 404 if it is not the caller's."""
+        return (await self.find(caller, place)).view
+
+    async def find(self, caller: Caller, place: RunPlace) -> OwnedSession:
         """Return the session of a run. Raises ApiError 404 if it is not the caller's."""
-        view = await self._service.project(caller, place.session)
-        if view.run is None or view.run.number < place.run:
+        session = await self._service.find_session(caller, place.session)
+        run = session.view.run
+        # A place holds the full name. The same text as a short name is another session.
+        if session.name != place.session or run is None or run.number < place.run:
             raise ApiError(
                 404,
                 "run_not_found",
                 f"There is no run {place.run} in {place.session}.",
                 "Call the tool again.",
             )
-        return view
+        return session
 
     async def follow(self, caller: Caller, place: RunPlace) -> AsyncGenerator[Projection]:
         """Yield the session after each event that matters, up to the end of the run."""
         view = Projection(place.session)
         questions: tuple[OpenQuestion, ...] = ()
-        known = await self.read(caller, place)
-        async with aclosing(self._service.watch(caller, place.session)) as events:
+        session = await self.find(caller, place)
+        async with aclosing(self._service.watch(session)) as events:
             async for event in events:
                 view = apply_event(view, event)
-                if view.seq < known.seq:
+                if view.seq < session.view.seq:
                     continue
                 ended = has_ended(view, place)
                 if ended or isinstance(event, StepProposed) or view.questions != questions:
@@ -105,15 +112,13 @@ class AgentCalls:
                 if ended:
                     return
 
-    async def answer(
-        self, caller: Caller, place: RunPlace, responses: types.InputResponses
-    ) -> None:
+    async def answer(self, caller: Caller, responses: types.InputResponses) -> None:
         """Give the answers that a client collected. One that came too late changes nothing."""
         caller.require("answer")
         for asked, response in responses.items():
             reply = read_form(response) if isinstance(response, types.ElicitResult) else None
             if reply is not None:
-                await give_answer(self._service, caller, place.session, asked, reply)
+                await give_answer(self._service, caller, asked, reply)
 
     async def wait(
         self, ctx: RequestContext, caller: Caller, place: RunPlace
@@ -162,16 +167,17 @@ class AgentCalls:
             reply = read_form(result) if result is not None else None
             if reply is None:
                 return False
-            await give_answer(self._service, caller, place.session, question_id(question), reply)
+            await give_answer(self._service, caller, question_id(question), reply)
         return True
 
     async def _wait_until_closed(
         self, caller: Caller, place: RunPlace, question: OpenQuestion
     ) -> None:
         """Return when a question is no longer open."""
-        view = await self.read(caller, place)
+        session = await self.find(caller, place)
+        view = session.view
         wanted = question_id(question)
-        events = self._service.watch(caller, place.session, view.seq)
+        events = self._service.watch(session, view.seq)
         async with aclosing(events):
             async for event in events:
                 view = apply_event(view, event)

@@ -67,8 +67,7 @@ class RunStreams:
             await self._notes.note_dismissed(caller, asked)
             return
         caller.require("answer")
-        session = asked.rpartition(":")[0].rpartition(":")[0]
-        await give_answer(self._service, caller, session, asked, reply)
+        await give_answer(self._service, caller, asked, reply)
 
     async def stream(
         self, caller: Caller, session: ClientSession, at: EventPlace

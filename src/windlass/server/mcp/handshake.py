@@ -260,10 +260,10 @@ class HandshakeEndpoint:
         )
         tasks: list[JsonObject] = []
         for summary in page:
-            view = await self._service.project(asked.caller, summary.session)
-            if view.run is not None:
-                place = RunPlace(view.session, view.run.number)
-                tasks.append(describe_legacy_task(view, place))
+            session = await self._service.find_listed(asked.caller, summary)
+            if session is not None and session.view.run is not None:
+                place = RunPlace(session.name, session.view.run.number)
+                tasks.append(describe_legacy_task(session.view, place))
         return {"tasks": tasks, "nextCursor": page.cursor} if page.cursor else {"tasks": tasks}
 
     async def _wait_for_task(self, asked: ClientRequest) -> Answer:

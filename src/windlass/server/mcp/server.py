@@ -115,7 +115,7 @@ class ToolHandlers:
             return await self._calls.begin(caller, agent, task, key)
         place = RunPlace.from_text(params.request_state)
         await self._calls.read(caller, place)
-        await self._calls.answer(caller, place, params.input_responses or {})
+        await self._calls.answer(caller, params.input_responses or {})
         return place
 
     async def _wait(self, ctx: RequestContext, caller: Caller, place: RunPlace) -> CallResult:

@@ -83,16 +83,17 @@ class RunTasks:
         """Give a task the answers that it waits for."""
         place = RunPlace.from_text(params.task_id)
         await self._calls.read(caller, place)
-        await self._calls.answer(caller, place, params.input_responses)
+        await self._calls.answer(caller, params.input_responses)
         return {"resultType": "complete"}
 
     async def cancel(self, caller: Caller, task_id: str) -> dict[str, Any]:
         """Cancel the run of a task."""
         caller.require("start")
         place = RunPlace.from_text(task_id)
-        view = await self._calls.read(caller, place)
-        if view.run is not None and view.run.number == place.run and view.run.is_open:
-            await self._service.cancel(caller, place.session, "cancelled by a client")
+        session = await self._calls.find(caller, place)
+        run = session.view.run
+        if run is not None and run.number == place.run and run.is_open:
+            await self._service.cancel(session, "cancelled by a client")
         return {"resultType": "complete"}
 
 

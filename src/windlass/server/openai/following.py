@@ -9,27 +9,26 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from functools import partial
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from typing_extensions import override
 
-from windlass.agent import control
 from windlass.core.errors import ForOperator
 from windlass.core.events import Fact, RunEnded, RunStarted
-from windlass.core.fold.run import fold
 from windlass.core.projection.project import project_events
 from windlass.core.projection.runs import OpenQuestion
-from windlass.ports import Mailbox
 from windlass.server.access import Caller
 from windlass.server.messages import ApiError, HttpRequest
 from windlass.server.openai.chat import find_wait_error
 from windlass.server.openai.errors import OpenAIError
-from windlass.server.openai.ids import IdKind, RunReference, read_id
+from windlass.server.openai.ids import IdKind, read_id
 from windlass.server.openai.objects import ResponseObject
 from windlass.server.openai.response_fold import ResponseFold
 from windlass.server.openai.stream_events import ResponseEvent
+from windlass.server.owned_reading import is_caught_up, read_recorded_facts
 from windlass.server.service import Service
+from windlass.server.session_directory import OwnedSession
 
 
 def question_linker(service: Service, request: HttpRequest) -> Callable[[OpenQuestion], str]:
@@ -45,21 +44,30 @@ def question_linker(service: Service, request: HttpRequest) -> Callable[[OpenQue
     return link
 
 
-async def find_run(
-    service: Service, caller: Caller, text: str, kind: IdKind = "resp"
-) -> tuple[RunReference, list[Fact]]:
-    """Return the run that an id leads to, and the facts of its session, if the caller owns it.
+class FoundRun(NamedTuple):
+    """What an id leads to: a run or a message in a session of the caller."""
+
+    session: OwnedSession
+    number: int
+    """Of the run in its session; for a message, of the fact that began its attempt."""
+    facts: list[Fact]
+    """Of the session."""
+
+
+async def find_run(service: Service, caller: Caller, text: str, kind: IdKind = "resp") -> FoundRun:
+    """Return what an id leads to, if the caller owns it.
 
     Raises OpenAIError 404 otherwise, whether or not there is such a run.
     """
     reference = read_id(text)
     if reference is not None and reference.kind == kind:
-        facts: list[Fact] = []
         with suppress(ApiError):
-            await service.check_owner(caller, reference.session)
-            facts = list(await service.journal.read(reference.session))
-        if facts and (kind == "msg" or any(_starts_run(fact, reference.number) for fact in facts)):
-            return reference, facts
+            session = await service.find_session(caller, reference.session)
+            facts = list(await read_recorded_facts(service.journal, session))
+            is_run = any(_starts_run(fact, reference.number) for fact in facts)
+            # An id holds the full name. The same text as a short name is another session.
+            if session.name == reference.session and (kind == "msg" or is_run):
+                return FoundRun(session, reference.number, facts)
     noun = "message" if kind == "msg" else "response"
     raise OpenAIError(
         404,
@@ -83,7 +91,9 @@ def find_end(facts: list[Fact], run: int) -> int | None:
 class RunFollower:
     """Follows one run on behalf of one request."""
 
-    def __init__(self, service: Service, request: HttpRequest, session: str, run: int) -> None:
+    def __init__(
+        self, service: Service, request: HttpRequest, session: OwnedSession, run: int
+    ) -> None:
         self._service = service
         self._request = request
         self._session = session
@@ -108,18 +118,20 @@ class RunFollower:
 
         Raises OpenAIError if the run waits for a person, unless `on_question` is `wait`.
         """
-        facts = await self._service.journal.read(self._session)
+        facts = await read_recorded_facts(self._service.journal, self._session)
         before = list(takewhile(lambda fact: not _starts_run(fact, self._run), facts))
         view = self._make_fold(before)
         after = before[-1].seq if before else 0
-        caller = self._request.caller
-        async with aclosing(self._service.watch(caller, self._session, after)) as events:
+        async with aclosing(self._service.watch(self._session, after)) as events:
             async for event in events:
                 yield list(view.apply(event))
                 if view.has_ended:
                     return
                 if on_question == "fail" and view.waits and await self._is_caught_up(view.seq):
                     raise find_wait_error(view.read_details())
+
+    async def _is_caught_up(self, seq: int) -> bool:
+        return await is_caught_up(self._service.journal, self._session, seq)
 
     async def wait(self, *, on_question: str) -> ResponseObject:
         """Return the response when the run has ended. Raises what `follow` raises."""
@@ -130,18 +142,15 @@ class RunFollower:
 
     async def cancel(self, reason: str) -> None:
         """End the run, if it has not ended yet."""
-        by = self._request.caller.author
         with suppress(ForOperator):
-            receipt = await control.cancel(
-                self._service.journal, self._session, reason, run=self._run, by=by
-            )
+            receipt = await self._service.cancel(self._session, reason, run=self._run)
             await receipt.taken()
 
     def cancel_soon(self) -> None:
         """End a run whose client has gone away, unless it went because the service is stopping."""
         if self._needs_client and self._service.is_ready:
             self._needs_client = False
-            name = f"cancel {self._session}"
+            name = f"cancel {self._session.name}"
             cancel = partial(self.cancel, "the client went away")
             self._service.background.start(name, cancel)
 
@@ -161,18 +170,9 @@ class RunFollower:
                 self.cancel_soon()
 
     def _make_fold(self, before: "tuple[Fact, ...] | list[Fact]") -> ResponseFold:
-        start = project_events(before, self._session)
+        start = project_events(before, self._session.name)
         link = question_linker(self._service, self._request)
-        return ResponseFold(self._session, self._run, link, start)
-
-    async def _is_caught_up(self, seq: int) -> bool:
-        """Return whether nothing came after a fact: no record, and no message such as an answer."""
-        journal = self._service.journal
-        facts = await journal.read(self._session)
-        if facts[-1].seq > seq or not isinstance(journal, Mailbox):
-            return facts[-1].seq <= seq
-        taken = fold(self._session, facts).mail_taken
-        return not await journal.read_mail(self._session, "control", taken)
+        return ResponseFold(self._session.name, self._run, link, start)
 
 
 class CancellingFrames(AsyncGenerator[bytes]):

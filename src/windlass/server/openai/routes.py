@@ -101,8 +101,8 @@ async def cancel_response(service: Service, request: HttpRequest) -> Reply:
 
 
 async def _find_follower(service: Service, request: HttpRequest) -> RunFollower:
-    reference, _ = await find_run(service, request.caller, request.params["response"])
-    return RunFollower(service, request, reference.session, reference.number)
+    found = await find_run(service, request.caller, request.params["response"])
+    return RunFollower(service, request, found.session, found.number)
 
 
 def _stream_reply(follower: RunFollower, on_question: str, starting_after: int = -1) -> StreamReply:

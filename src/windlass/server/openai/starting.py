@@ -5,20 +5,20 @@ session gets a session of their own, which begins with all that led to that resp
 """
 
 import hashlib
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from windlass.agent.control import wait_for_change
 from windlass.agent.handles import RunHandle
 from windlass.core.errors import RunUnfinished, SessionBusy
 from windlass.core.events import Fact, RunStarted, StepProposed
 from windlass.core.limits import Limits
 from windlass.core.projection.project import project_events
 from windlass.core.projection.view import ReplyEntry
+from windlass.server.errors import ApiError
 from windlass.server.messages import HttpRequest
 from windlass.server.openai.chat import find_wait_error
 from windlass.server.openai.errors import OpenAIError
-from windlass.server.openai.following import RunFollower, find_end, find_run
-from windlass.server.openai.ids import RunReference
+from windlass.server.openai.following import FoundRun, RunFollower, find_end, find_run
 from windlass.server.openai.inputs import (
     ClientInput,
     find_references,
@@ -33,7 +33,9 @@ from windlass.server.openai.requests import (
     check_chat_request,
     check_response_request,
 )
+from windlass.server.owned_reading import wait_for_records
 from windlass.server.service import Service, StartRequest
+from windlass.server.session_directory import OwnedSession
 
 UNNAMED_AGENT = "windlass"
 """The model that stands for an agent without a name."""
@@ -57,8 +59,7 @@ async def start_chat(service: Service, request: HttpRequest, body: ChatRequest) 
     agent = find_agent(service, body.model)
     given = read_chat_input(body.messages)
     wanted = WantedRun(agent, given, _read_limits(body.windlass))
-    handle = await _start(service, request, wanted)
-    return RunFollower(service, request, handle.session, handle.run)
+    return await _follow(service, request, await _start(service, request, wanted))
 
 
 async def start_response(
@@ -77,7 +78,12 @@ async def start_response(
         handle = await _start(service, request, wanted)
     else:
         handle = await _continue(service, request, wanted, body.previous_response_id)
-    return RunFollower(service, request, handle.session, handle.run)
+    return await _follow(service, request, handle)
+
+
+async def _follow(service: Service, request: HttpRequest, handle: RunHandle[Any]) -> RunFollower:
+    session = await service.find_session(request.caller, handle.session)
+    return RunFollower(service, request, session, handle.run)
 
 
 def _read_limits(options: WindlassOptions) -> Limits | None:
@@ -130,18 +136,18 @@ async def _continue(
             param="input",
         )
     for _ in range(TRIES_MAX):
-        reference, facts = await find_run(service, request.caller, previous)
-        end = find_end(facts, reference.number)
+        found = await find_run(service, request.caller, previous)
+        session, number, facts = found
+        end = find_end(facts, number)
         if end is None:
-            raise await _still_open(service, request, reference)
-        session = reference.session
-        if _must_fork(facts, reference.number, request.header("idempotency-key")):
+            raise await _still_open(service, request, found)
+        if _must_fork(facts, number, request.header("idempotency-key")):
             session = await _fork(service, request, session, end)
         try:
-            return await _start(service, request, wanted, session)
+            return await _start(service, request, wanted, session.name)
         except (SessionBusy, RunUnfinished):
             # Another request goes on from the same response at this moment: its run will be there.
-            await wait_for_change(service.journal, session, facts[-1].seq, RETRY_S)
+            await wait_for_records(service.journal, session, facts[-1].seq, RETRY_S)
     raise SessionBusy(f"other requests keep going on from {previous}: try again")
 
 
@@ -152,22 +158,22 @@ def _must_fork(facts: list[Fact], run: int, key: str) -> bool:
     return bool(later) and not any(key and fact.key == key for fact in later)
 
 
-async def _fork(service: Service, request: HttpRequest, session: str, at: int) -> str:
+async def _fork(
+    service: Service, request: HttpRequest, session: OwnedSession, at: int
+) -> OwnedSession:
     key = request.header("idempotency-key")
     if not key:
-        return await service.fork(request.caller, session, at)
+        return await service.fork(session, at)
     # A request that is sent again must find the fork that it made.
     mark = hashlib.sha256(key.encode()).hexdigest()[:16]
-    name = f"{session}~{at}.{mark}"
-    if not await service.journal.read(name):
-        await service.fork(request.caller, session, at, name)
-    return name
+    name = f"{session.name}~{at}.{mark}"
+    with suppress(ApiError):
+        return await service.find_session(request.caller, name)
+    return await service.fork(session, at, name)
 
 
-async def _still_open(
-    service: Service, request: HttpRequest, reference: RunReference
-) -> OpenAIError:
-    follower = RunFollower(service, request, reference.session, reference.number)
+async def _still_open(service: Service, request: HttpRequest, found: FoundRun) -> OpenAIError:
+    follower = RunFollower(service, request, found.session, found.number)
     response = await follower.read()
     if response.windlass.state in ("waiting", "paused"):
         return find_wait_error(response.windlass)
@@ -183,12 +189,11 @@ async def _still_open(
 
 async def _read_message(service: Service, request: HttpRequest, message_id: str) -> str:
     """Return the text of a message that a response of this service holds."""
-    reference, facts = await find_run(service, request.caller, message_id, "msg")
+    session, number, facts = await find_run(service, request.caller, message_id, "msg")
     reply = next(
-        (fact for fact in facts if isinstance(fact, StepProposed) and fact.seq > reference.number),
-        None,
+        (fact for fact in facts if isinstance(fact, StepProposed) and fact.seq > number), None
     )
-    entries = project_events(facts, reference.session).entries if reply is not None else ()
+    entries = project_events(facts, session.name).entries if reply is not None else ()
     for entry in entries:
         if reply is not None and isinstance(entry, ReplyEntry) and entry.seq == reply.seq:
             return entry.text

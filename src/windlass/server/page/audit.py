@@ -14,9 +14,10 @@ from windlass.core.events import Fact
 from windlass.core.phrases import format_count
 from windlass.journals.chain import chain_hash, chain_root
 from windlass.journals.codec import encode_fact
-from windlass.server.api.records import VerifiableJournal
 from windlass.server.errors import ApiError
+from windlass.server.owned_reading import find_problems, read_recorded_facts
 from windlass.server.service import Service
+from windlass.server.session_directory import OwnedSession
 
 AUDITS_KEPT = 8
 TEXT_CHARS_MAX = 20_000
@@ -74,9 +75,11 @@ class AuditCache:
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, int], SessionAudit] = OrderedDict()
 
-    async def read(self, service: Service, session: str, facts: Sequence[Fact]) -> SessionAudit:
+    async def read(
+        self, service: Service, session: OwnedSession, facts: Sequence[Fact]
+    ) -> SessionAudit:
         """Return the audit of a session with these facts, which are as they are in the journal."""
-        key = (session, len(facts))
+        key = (session.name, len(facts))
         audit = self._known.get(key)
         if audit is None:
             audit = await _audit_session(service, session, facts)
@@ -86,17 +89,17 @@ class AuditCache:
         return audit
 
 
-async def _audit_session(service: Service, session: str, facts: Sequence[Fact]) -> SessionAudit:
-    last = chain_root(session).hash
+async def _audit_session(
+    service: Service, session: OwnedSession, facts: Sequence[Fact]
+) -> SessionAudit:
+    last = chain_root(session.name).hash
     hashes = [last.hex()]
     for fact in facts:
         last = chain_hash(last, encode_fact(fact).body)
         hashes.append(last.hex())
-    problems: dict[int, str] = {}
-    if isinstance(service.journal, VerifiableJournal):
-        problems = {found.seq: found.what for found in await service.journal.verify(session)}
+    problems = {found.seq: found.what for found in await find_problems(service.journal, session)}
     shown = await service.read_facts(session)
-    return SessionAudit(_explain_records(session, shown), hashes, problems)
+    return SessionAudit(_explain_records(session.name, shown), hashes, problems)
 
 
 def _explain_records(session: str, facts: Sequence[Fact]) -> dict[int, Sequence[str]]:
@@ -113,10 +116,10 @@ def _explain_records(session: str, facts: Sequence[Fact]) -> dict[int, Sequence[
 
 
 async def read_record(
-    service: Service, cache: AuditCache, session: str, seq: int
+    service: Service, cache: AuditCache, session: OwnedSession, seq: int
 ) -> ExplainedRecord:
     """Return a record of a session. Raises ApiError 404."""
-    facts = await service.journal.read(session)
+    facts = await read_recorded_facts(service.journal, session)
     shown = {fact.seq: fact for fact in await service.read_facts(session)}
     fact = shown.get(seq)
     if fact is None:
@@ -156,10 +159,10 @@ def _clip_value(value: object) -> object:
             return value
 
 
-async def replay_session(service: Service, session: str, start: int) -> ReplayReply:
+async def replay_session(service: Service, session: OwnedSession, start: int) -> ReplayReply:
     """Run a session again from its journal, without models and tools."""
-    facts = await service.journal.read(session)
-    result = replay(session, facts)
+    facts = await read_recorded_facts(service.journal, session)
+    result = replay(session.name, facts)
     if result.is_same:
         count = max(0, len(facts) - start + 1)
         words = f"The rules lead to the same {format_count(count, 'record')} from here on."
@@ -175,8 +178,10 @@ async def replay_session(service: Service, session: str, start: int) -> ReplayRe
     return ReplayReply(agrees=False, words=f"The replay differs: {difference}.")
 
 
-async def compare_sessions(service: Service, session: str, other: str) -> CompareReply:
-    """Return where two sessions, which the caller may see, begin to differ."""
+async def compare_sessions(
+    service: Service, session: OwnedSession, other: OwnedSession
+) -> CompareReply:
+    """Return where two sessions begin to differ."""
     left = await service.read_facts(session)
     right = await service.read_facts(other)
     same = 0
@@ -188,8 +193,8 @@ async def compare_sessions(service: Service, session: str, other: str) -> Compar
     return CompareReply(
         same=same,
         first=None if is_same else same + 1,
-        left=_explain_one(session, left, same),
-        right=_explain_one(other, right, same),
+        left=_explain_one(session.name, left, same),
+        right=_explain_one(other.name, right, same),
         left_total=len(left),
         right_total=len(right),
     )

@@ -11,7 +11,6 @@ import msgspec
 
 from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError
-from windlass.core.fold.run import fold
 from windlass.core.messages import Label, ToolSpec
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import CallView, Projection, ReplyEntry
@@ -22,7 +21,9 @@ from windlass.gates.grants import make_grant
 from windlass.gates.patterns import PreparedCall, parse_pattern
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
+from windlass.server.owned_reading import read_state
 from windlass.server.service import Service
+from windlass.server.session_directory import OwnedSession
 
 ANSWERS_MAX = 20
 OTHERS_MAX = 12
@@ -101,15 +102,15 @@ class QuestionReader:
         return described
 
     async def _describe(self, caller: Caller, question: OpenQuestion) -> PageQuestion:
-        known = await self._service.find_session(caller, question.session)
-        root = await self._service.find_root(known)
-        view = known.projection
+        session = await self._service.find_session(caller, question.session)
+        root = await self._service.find_root(session)
+        view = session.view
         spec = find_spec(view, question.tool)
         call = _find_call(view, question.call_id)
-        state = await self._read_state(question.session, view.seq)
+        state = await self._read_state(session)
         return PageQuestion(
             session=question.session,
-            root=root.summary.session,
+            root=root.name,
             call_id=question.call_id,
             tool=question.tool,
             arguments=question.arguments,
@@ -119,7 +120,7 @@ class QuestionReader:
             expires_at=question.expires_at,
             chain=question.chain,
             asked_at=call.asked_at or view.at if call is not None else view.at,
-            agent=known.summary.agent,
+            agent=session.summary.agent,
             title=root.summary.title,
             effect=spec.effect if spec is not None else "write",
             labels=spec.labels if spec is not None else (),
@@ -131,11 +132,11 @@ class QuestionReader:
             preview=question.preview,
         )
 
-    async def _read_state(self, session: str, seq: int) -> State:
-        key = (session, seq)
+    async def _read_state(self, session: OwnedSession) -> State:
+        key = (session.name, session.view.seq)
         state = self._states.get(key)
         if state is None:
-            state = fold(session, await self._service.journal.read(session))
+            state = await read_state(self._service.journal, session)
             if len(self._states) >= STATES_KEPT:
                 self._states.clear()
             self._states[key] = state
@@ -190,8 +191,7 @@ async def try_pattern(
     service: Service, caller: Caller, session: str, call_id: str, pattern: str
 ) -> PatternVerdict:
     """Return what a pattern would allow for a question. Raises ApiError 404."""
-    known = await service.find_session(caller, session)
-    view = known.projection
+    view = (await service.find_session(caller, session)).view
     call = _find_call(view, call_id)
     if call is None or call.question is None:
         raise ApiError(

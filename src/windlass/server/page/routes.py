@@ -137,20 +137,19 @@ async def read_one_record(service: Service, request: HttpRequest) -> Reply:
     if not number.isascii() or not number.isdigit() or len(number) > 12:  # noqa: PLR2004 - more than any session has
         raise ApiError(422, "invalid_parameter", "This is not a number of a record.", "Give one.")
     cache = _audits.setdefault(service, AuditCache())
-    record = await read_record(service, cache, request.params["session"], int(number))
+    record = await read_record(service, cache, request.session, int(number))
     return HttpReply(200, record)
 
 
 async def replay_records(service: Service, request: HttpRequest) -> Reply:
     query = request.decode_query(RecordQuery)
-    return HttpReply(200, await replay_session(service, request.params["session"], query.start))
+    return HttpReply(200, await replay_session(service, request.session, query.start))
 
 
 async def compare_records(service: Service, request: HttpRequest) -> Reply:
     query = request.decode_query(CompareQuery)
-    other = await service.check_owner(request.caller, query.other)
-    reply = await compare_sessions(service, request.params["session"], other.session)
-    return HttpReply(200, reply)
+    other = await service.find_session(request.caller, query.other)
+    return HttpReply(200, await compare_sessions(service, request.session, other))
 
 
 async def list_reserved(service: Service, request: HttpRequest) -> Reply:

@@ -9,6 +9,7 @@ import msgspec
 from windlass.core.session_summary import SessionSummary
 from windlass.server.access import Caller
 from windlass.server.api.sessions import SessionReply, session_reply
+from windlass.server.owned_reading import read_last_times
 from windlass.server.service import Service
 
 ACTIVITY_FACTS = 60
@@ -75,9 +76,8 @@ class SessionLister:
         known = self._known.get(summary.session)
         if known is not None and known[0] == summary.facts:
             return known[1]
-        after = max(0, summary.facts - ACTIVITY_FACTS)
-        facts = await self._service.journal.read(summary.session, after)
-        counts = count_activity([fact.at for fact in facts])
+        times = await read_last_times(self._service.journal, summary, ACTIVITY_FACTS)
+        counts = count_activity(times)
         self._known[summary.session] = (summary.facts, counts)
         while len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
@@ -101,9 +101,9 @@ async def read_reserved(service: Service, caller: Caller) -> list[ReservedCost]:
     found: list[ReservedCost] = []
     for listed in await service.list_open(caller, OPEN_MAX):
         # The list knows it only as of the last change of state; the session itself, exactly.
-        attempt = (await service.project(caller, listed.session)).attempt
-        if attempt is not None:
-            reserved = attempt.reserved
+        session = await service.find_listed(caller, listed)
+        if session is not None and session.view.attempt is not None:
+            reserved = session.view.attempt.reserved
             tokens = reserved.input + reserved.output
             row = ReservedCost(listed.session, listed.title, listed.agent, reserved.usd, tokens)
             found.append(row)

@@ -12,18 +12,18 @@ from functools import partial
 import msgspec
 
 from windlass.core.projection.project import apply_event
-from windlass.core.projection.view import Projection
 from windlass.core.session_query import SessionQuery
 from windlass.core.session_summary import SessionSummary
-from windlass.ports import SessionCatalog, SessionLeases
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.feed import FeedSubscription
 from windlass.server.frames import encode_frame
+from windlass.server.owned_reading import is_driven, list_children
 from windlass.server.page.patches import ChildSession, ViewPatcher
 from windlass.server.page.questions import PageQuestion, QuestionReader
 from windlass.server.page.sessions import PageSession, SessionLister
 from windlass.server.service import Service
+from windlass.server.session_directory import OwnedSession
 from windlass.server.sse import RETRY_MS
 
 PATCH_EVERY_S = 0.03
@@ -107,32 +107,22 @@ def _first_line(text: str) -> str:
 class WatchedSession:
     """A session that a page looks at: its projection, kept up to date."""
 
-    def __init__(self, service: Service, caller: Caller, seen: SeenSession) -> None:
+    def __init__(self, service: Service, session: OwnedSession, seen: SeenSession) -> None:
         self._service = service
-        self._caller = caller
-        self._seen = seen
-        self._view = Projection(seen.session)
-        self._patcher = ViewPatcher((0, 0), 0, "")
+        self._session = session
+        self._view = session.view
+        epoch = round(session.summary.created * 1000)
+        is_known = seen.epoch == epoch and seen.seq <= session.view.seq
+        place = (seen.seq, 0) if is_known else (0, 0)
+        self._patcher = ViewPatcher(place, epoch, session.parent)
         self._children: dict[str, ChildSession] = {}
 
-    async def open(self) -> None:
-        """Read what is on record. Raises ApiError 404."""
-        known = await self._service.find_session(self._caller, self._seen.session)
-        epoch = round(known.summary.created * 1000)
-        self._view = known.projection
-        is_known = self._seen.epoch == epoch and self._seen.seq <= known.projection.seq
-        place = (self._seen.seq, 0) if is_known else (0, 0)
-        self._patcher = ViewPatcher(place, epoch, known.parent)
-        await self._find_children()
-
-    async def _find_children(self) -> None:
-        journal = self._service.journal
-        if not isinstance(journal, SessionCatalog):
-            return
-        session = self._view.session
-        for child in await journal.sessions(parent=session, limit=CHILDREN_MAX):
+    async def find_children(self) -> None:
+        """Find the sessions of sub-agents that work for this one."""
+        name = self._session.name
+        for child in await list_children(self._service.journal, self._session, CHILDREN_MAX):
             # A sub-agent's session is named after its caller's, and the call.
-            call_id = child.session.removeprefix(f"{session}/").partition(".")[0]
+            call_id = child.session.removeprefix(f"{name}/").partition(".")[0]
             self._children[call_id] = ChildSession(child.agent, child.session)
 
     @property
@@ -142,9 +132,7 @@ class WatchedSession:
 
     async def follow(self, on_change: Callable[[], None]) -> None:
         """Fold events for as long as the page looks."""
-        after = self._view.seq
-        events = self._service.watch(self._caller, self._view.session, after)
-        async with aclosing(events) as watched:
+        async with aclosing(self._service.watch(self._session, self._view.seq)) as watched:
             async for event in watched:
                 self._view = apply_event(self._view, event)
                 on_change()
@@ -153,8 +141,8 @@ class WatchedSession:
         """Return the patch for all that changed since the last one."""
         view = self._view
         driven = True
-        if view.status.waits_for == "runtime" and isinstance(self._service.journal, SessionLeases):
-            driven = await self._service.journal.is_leased(view.session)
+        if view.status.waits_for == "runtime":
+            driven = await is_driven(self._service.journal, self._session)
         return encode_frame("view", self._patcher.make_patch(view, self._children, driven=driven))
 
 
@@ -190,12 +178,13 @@ class PageStream:
         tasks = [asyncio.create_task(self._follow_list(feed))]
         try:
             for seen in self._watched:
-                watched = WatchedSession(self._service, self._caller, seen)
                 try:
-                    await watched.open()
+                    session = await self._service.find_session(self._caller, seen.session)
                 except ApiError:
                     yield encode_frame("missing", MissingSession(seen.session))
                     continue
+                watched = WatchedSession(self._service, session, seen)
+                await watched.find_children()
                 yield await watched.make_frame()
                 mark_dirty = partial(self._mark_dirty, seen.session, watched)
                 tasks.append(asyncio.create_task(watched.follow(mark_dirty)))

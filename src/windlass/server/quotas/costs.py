@@ -17,7 +17,7 @@ from windlass.ports import Journal, SessionCatalog
 from windlass.server.access import LOCAL_OWNER, Caller
 from windlass.server.errors import ApiError
 from windlass.server.metrics import Labels, Metric, MetricSample
-from windlass.server.session_cache import KnownSession
+from windlass.server.session_directory import OwnedSession
 
 CostKey = Literal["caller", "agent", "model", "label", "day"]
 SESSIONS_MAX = 10_000
@@ -70,7 +70,7 @@ class CostService(Protocol):
 
     journal: Journal
 
-    async def find_session(self, caller: Caller, session: str) -> KnownSession: ...
+    async def find_session(self, caller: Caller, session: str) -> OwnedSession: ...
 
 
 class CostBook:
@@ -145,9 +145,9 @@ class CostBook:
         return known[1]
 
 
-def _read_costs(found: KnownSession) -> list[RunCost]:
-    session = found.summary.session
-    view = found.projection
+def _read_costs(found: OwnedSession) -> list[RunCost]:
+    session = found.name
+    view = found.view
     runs = [*view.runs] if view.run is None else [*view.runs, view.run]
     return [
         RunCost(

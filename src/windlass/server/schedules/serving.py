@@ -7,13 +7,13 @@ from windlass.agent.agent import Agent
 from windlass.agent.control import ControlReceipt
 from windlass.agent.handles import RunHandle
 from windlass.core.errors import NothingToDo
-from windlass.core.session_summary import SessionSummary
 from windlass.ports import Journal, Mailbox
 from windlass.server.access import LOCAL_OWNER, Caller, full_session_name
 from windlass.server.errors import ApiError
 from windlass.server.schedules.records import Schedule
 from windlass.server.schedules.scheduler import ScheduledRuns, Scheduler
 from windlass.server.schedules.store import ScheduleStore
+from windlass.server.session_directory import OwnedSession
 from windlass.server.start_request import StartRequest
 
 
@@ -25,11 +25,9 @@ class SchedulingService(Protocol):
 
     async def start_run(self, caller: Caller, request: StartRequest) -> RunHandle[Any]: ...
 
-    async def check_owner(self, caller: Caller, session: str) -> SessionSummary: ...
+    async def find_session(self, caller: Caller, session: str) -> OwnedSession: ...
 
-    async def cancel(
-        self, caller: Caller, session: str, reason: str = "cancelled"
-    ) -> ControlReceipt: ...
+    async def cancel(self, session: OwnedSession, reason: str = "cancelled") -> ControlReceipt: ...
 
 
 def make_scheduler(service: SchedulingService, now: Callable[[], float]) -> Scheduler:
@@ -37,12 +35,12 @@ def make_scheduler(service: SchedulingService, now: Callable[[], float]) -> Sche
 
     async def is_busy(schedule: Schedule, session: str) -> bool:
         try:
-            summary = await service.check_owner(_owner_of(schedule), session)
+            found = await service.find_session(_owner_of(schedule), session)
         except ApiError:
             # There is no such session, none of the owner's, or its first prompt waits for a worker.
             name = full_session_name(schedule.owner, session)
             return await _has_prompt(service.journal, name)
-        return summary.outcome is None
+        return found.summary.outcome is None
 
     async def start(schedule: Schedule, fire_time: int) -> str:
         firing = schedule.firing
@@ -58,9 +56,8 @@ def make_scheduler(service: SchedulingService, now: Callable[[], float]) -> Sche
 
     async def cancel(schedule: Schedule, session: str) -> None:
         try:
-            await service.cancel(
-                _owner_of(schedule), session, "the next run of its schedule is due"
-            )
+            found = await service.find_session(_owner_of(schedule), session)
+            await service.cancel(found, "the next run of its schedule is due")
         except (NothingToDo, ApiError):
             # It has ended, or was deleted.
             return

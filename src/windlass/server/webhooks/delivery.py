@@ -38,8 +38,8 @@ class HookSource:
 
     list_changed: Callable[[Webhook, float], AsyncGenerator[SessionSummary]]
     """Yields the sessions that a webhook may tell of, and that changed since a time."""
-    read: Callable[[str, int], Awaitable[SessionReading | None]]
-    """Returns the facts of a session after a number; None if there is no such session."""
+    read: Callable[[Webhook, str, int], Awaitable[SessionReading | None]]
+    """Returns the facts of a session after a number; None if the webhook's owner has none such."""
     add_link: Callable[[Webhook, HookMessage], HookMessage]
     """Returns the message with a link to its question."""
 
@@ -105,7 +105,7 @@ class HookDelivery:
         if cursor is not None and self._now() < cursor.next_try:
             return
         after = max(self._seen.get(session, 0), cursor.seq if cursor is not None else 0)
-        reading = await self._source.read(session, after)
+        reading = await self._source.read(self._hook, session, after)
         if reading is None:
             await self._forget(session)
             return

@@ -16,14 +16,14 @@ from windlass.core.events import Fact
 from windlass.core.session_summary import SessionSummary
 from windlass.logs import get_logger
 from windlass.ports import ConfirmableLease, Journal, Lease, SessionCatalog, SessionLeases
-from windlass.server.access import LOCAL_OWNER, Caller
+from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.owned_records import full_name
-from windlass.server.session_cache import KnownSession
+from windlass.server.session_directory import OwnedSession
 from windlass.server.webhooks.delivery import HookDelivery, HookSource
 from windlass.server.webhooks.links import LINK_S, AnswerLink, make_link
 from windlass.server.webhooks.messages import HookMessage, SessionReading
-from windlass.server.webhooks.records import Webhook
+from windlass.server.webhooks.records import Webhook, caller_of
 from windlass.server.webhooks.sender import HookSender
 from windlass.server.webhooks.store import WebhookStore
 
@@ -40,9 +40,9 @@ class TellingService(Protocol):
 
     journal: Journal
 
-    async def find_session(self, caller: Caller, session: str) -> KnownSession: ...
+    async def find_session(self, caller: Caller, session: str) -> OwnedSession: ...
 
-    async def read_facts(self, session: str, after: int = 0) -> Sequence[Fact]: ...
+    async def read_facts(self, session: OwnedSession, after: int = 0) -> Sequence[Fact]: ...
 
 
 @dataclass(slots=True)
@@ -178,8 +178,8 @@ class WebhookDuty:
         known = self._owned.get((hook.owner, session))
         if known is None:
             try:
-                found = await self._service.find_session(Caller(hook.owner, frozenset()), session)
-                known = found.summary.session == session
+                found = await self._service.find_session(caller_of(hook), session)
+                known = found.name == session
             except ApiError:
                 known = False
             if len(self._owned) >= OWNED_MAX:
@@ -187,17 +187,18 @@ class WebhookDuty:
             self._owned[hook.owner, session] = known
         return known
 
-    async def _read(self, session: str, after: int) -> SessionReading | None:
+    async def _read(self, hook: Webhook, session: str, after: int) -> SessionReading | None:
         try:
-            known = await self._service.find_session(LOCAL_OWNER, session)
+            found = await self._service.find_session(caller_of(hook), session)
+            if found.name != session:
+                return None
+            facts = await self._service.read_facts(found, after)
         except ApiError:
             return None
-        facts = await self._service.read_facts(session, after)
         questions = {
-            (question.session, question.call_id): question
-            for question in known.projection.questions
+            (question.session, question.call_id): question for question in found.view.questions
         }
-        return SessionReading(known.summary, known.owner, facts, questions)
+        return SessionReading(found.summary, found.owner, facts, questions)
 
     def _add_link(self, hook: Webhook, message: HookMessage) -> HookMessage:
         question = message.data.question

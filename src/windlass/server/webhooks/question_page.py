@@ -15,13 +15,13 @@ import msgspec
 from windlass.core.errors import NothingToDo
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.verdicts import Allow, Deny, PersonAnswer
-from windlass.server.access import Caller, Role
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.routing import Route
 from windlass.server.service import Service
+from windlass.server.session_directory import OwnedSession
 from windlass.server.webhooks.links import AnswerLink, bad_link, check_link, read_link
-from windlass.server.webhooks.records import Webhook
+from windlass.server.webhooks.records import Webhook, caller_of
 from windlass.server.webhooks.store import WebhookStore
 
 REASON_CHARS_MAX = 2_000
@@ -45,7 +45,7 @@ PAGE_HEADERS = {
 async def show_question(service: Service, request: HttpRequest) -> Reply:
     try:
         hook, link = await _read(service, request.params["code"])
-        question = await _find_question(service, hook, link)
+        question, _ = await _find_question(service, hook, link)
     except ApiError as error:
         return _page(error.status, "This link does not work", f"{error.message} {error.hint}")
     return _html_reply(200, _question_html(question))
@@ -54,11 +54,9 @@ async def show_question(service: Service, request: HttpRequest) -> Reply:
 async def answer_question(service: Service, request: HttpRequest) -> Reply:
     try:
         hook, link = await _read(service, request.params["code"])
-        question = await _find_question(service, hook, link)
+        question, session = await _find_question(service, hook, link)
         answer = _read_answer(await request.read_body())
-        await service.answer(
-            _owner_of(hook), question.session, question.call_id, answer, digest=link.digest
-        )
+        await service.answer(session, question.call_id, answer, digest=link.digest)
     except NothingToDo:
         return _page(410, "Answered already", "Somebody has answered this question meanwhile.")
     except ApiError as error:
@@ -77,26 +75,25 @@ async def _read(service: Service, code: str) -> tuple[Webhook, AnswerLink]:
     return hook, link
 
 
-async def _find_question(service: Service, hook: Webhook, link: AnswerLink) -> OpenQuestion:
-    """Return the question that a link leads to. Raises ApiError 410 if it no longer waits."""
-    known = await service.find_session(_owner_of(hook), link.session)
-    root = await service.find_root(known)
-    for question in root.projection.questions:
+async def _find_question(
+    service: Service, hook: Webhook, link: AnswerLink
+) -> tuple[OpenQuestion, OwnedSession]:
+    """Return the question that a link leads to, and the session that asks it.
+
+    Raises ApiError 410 if it no longer waits.
+    """
+    session = await service.find_session(caller_of(hook), link.session)
+    root = await service.find_root(session)
+    for question in root.view.questions:
         place = (question.session, question.call_id, question.digest)
-        if place == (link.session, link.call_id, link.digest):
-            return question
+        if place == (session.name, link.call_id, link.digest):
+            return question, session
     raise ApiError(
         410,
         "question_answered",
         "This question no longer waits for an answer.",
         "Nothing is left to do.",
     )
-
-
-def _owner_of(hook: Webhook) -> Caller:
-    """Return whoever made the webhook: an admin's may answer for every owner."""
-    role: Role = "admin" if hook.sees_all else "answer"
-    return Caller(hook.owner, frozenset({role}))
 
 
 def _read_answer(body: bytes) -> PersonAnswer:

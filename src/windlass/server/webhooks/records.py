@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from windlass.server.access import Caller, Role
+
 HookEvent = Literal["question", "ended", "failed"]
 """What a webhook tells of: a question waits for a person, a run has ended, a run has failed."""
 HookFormat = Literal["standard", "ntfy"]
@@ -36,6 +38,12 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_error: str = ""
     failed: int = 0
     """Messages that were given up."""
+
+
+def caller_of(hook: Webhook) -> Caller:
+    """Return on whose behalf a webhook tells and answers: an admin's may for every owner."""
+    role: Role = "admin" if hook.sees_all else "answer"
+    return Caller(hook.owner, frozenset({role}))
 
 
 class HookCursor(msgspec.Struct, frozen=True, omit_defaults=True):

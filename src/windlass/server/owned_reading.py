@@ -1,0 +1,89 @@
+"""What the journal knows of a session, read through the handle of a caller who may see it.
+
+Invariant: the journal takes any name, so in the service only this module and those that find
+sessions for callers read it by name. What a protocol reads, it reads with an `OwnedSession`.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from windlass.agent import control
+from windlass.core.events import Fact
+from windlass.core.fold.run import fold
+from windlass.core.session_summary import SessionSummary
+from windlass.core.state import State
+from windlass.journals.chain import RecordProblem
+from windlass.ports import Journal, Mailbox, SessionCatalog, SessionLeases, SignedJournal
+from windlass.server.session_directory import OwnedSession
+
+
+@runtime_checkable
+class VerifiableJournal(Protocol):
+    """A journal that finds records which were changed, moved or removed."""
+
+    async def verify(self, session: str) -> list[RecordProblem]: ...
+
+
+async def read_recorded_facts(
+    journal: Journal, session: OwnedSession, after: int = 0
+) -> Sequence[Fact]:
+    """Return the facts of a session after a number, as they are on record."""
+    return await journal.read(session.name, after)
+
+
+async def read_last_times(journal: Journal, listed: SessionSummary, count: int) -> list[float]:
+    """Return when the last facts of a session were recorded, which a list of the caller's shows."""
+    facts = await journal.read(listed.session, max(0, listed.facts - count))
+    return [fact.at for fact in facts]
+
+
+async def read_state(journal: Journal, session: OwnedSession) -> State:
+    """Return what the facts of a session add up to."""
+    return fold(session.name, await journal.read(session.name))
+
+
+async def has_queued_prompt(journal: Journal, session: OwnedSession) -> bool:
+    """Return whether a prompt waits until the runs before it have ended."""
+    return isinstance(journal, Mailbox) and bool(await journal.read_mail(session.name, "prompts"))
+
+
+async def is_caught_up(journal: Journal, session: OwnedSession, seq: int) -> bool:
+    """Return whether nothing came after a fact: no record, and no message such as an answer."""
+    facts = await journal.read(session.name)
+    if facts[-1].seq > seq or not isinstance(journal, Mailbox):
+        return facts[-1].seq <= seq
+    taken = fold(session.name, facts).mail_taken
+    return not await journal.read_mail(session.name, "control", taken)
+
+
+async def is_driven(journal: Journal, session: OwnedSession) -> bool:
+    """Return whether a process drives a session; True if the journal cannot tell."""
+    return not isinstance(journal, SessionLeases) or await journal.is_leased(session.name)
+
+
+async def wait_for_records(
+    journal: Journal, session: OwnedSession, seen: int, seconds: float
+) -> None:
+    """Return when a session may have facts after a number, or after some seconds."""
+    await control.wait_for_change(journal, session.name, seen, seconds)
+
+
+async def list_children(
+    journal: Journal, session: OwnedSession, limit: int
+) -> Sequence[SessionSummary]:
+    """Return the sessions of sub-agents that work for a session."""
+    if not isinstance(journal, SessionCatalog):
+        return ()
+    return list(await journal.sessions(parent=session.name, limit=limit))
+
+
+async def find_problems(journal: Journal, session: OwnedSession) -> list[RecordProblem]:
+    """Return which records were changed, moved or removed."""
+    return await journal.verify(session.name) if isinstance(journal, VerifiableJournal) else []
+
+
+async def find_forgeries(journal: Journal, session: OwnedSession) -> list[str]:
+    """Return what was done to a session without the user's key, in words."""
+    if not isinstance(journal, SignedJournal):
+        return []
+    return [str(found) for found in await journal.find_forgeries(session.name)]
