@@ -17,8 +17,15 @@ from service import DirectClient
 from windlass import Agent
 from windlass.server import Service
 from windlass.server.dispatch import Dispatcher
-from windlass.server.jwt_tokens import JwtOptions, make_jwt_authenticator, read_claims
-from windlass.testing import ScriptedModel
+from windlass.server.jwt_tokens import (
+    LEEWAY_S,
+    JwtOptions,
+    make_jwt_authenticator,
+    read_claims,
+)
+from windlass.server.messages import StreamReply
+from windlass.server.tokens import RECHECK_S, TokenStore
+from windlass.testing import ScriptedModel, pause, say
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime]
 
@@ -105,9 +112,39 @@ async def test_a_token_of_the_provider_counts_and_forged_ones_do_not(
         assert [await status_of(token) for token in forged] == [401] * len(forged)
 
 
+@pytest.mark.contract("A4")
+async def test_a_stream_ends_when_the_token_of_the_provider_expires(
+    provider: IdentityProvider,
+) -> None:
+    """A4: it is looked at again, as a token that the service keeps is."""
+    verifier = make_jwt_authenticator(JwtOptions(issuer=provider.issuer, audience="windlass"))
+    now = time.time()
+    model = ScriptedModel([[say("One"), pause(0.2), say(" two.")], "Three."])
+    async with Service(Agent(model, name="helper")) as service:
+        service.tokens = TokenStore(service.journal, lambda: now)
+        dispatcher = Dispatcher(service, authenticators=[verifier.authenticate])
+        client = DirectClient(dispatcher, provider.sign(exp=now + 60))
+        events = {"Accept": "text/event-stream"}
+        started = {"prompt": "Count.", "session": "s"}
+        assert (await client.post("/runs", started)).status == 202
+        reply = await client.send("GET", "/runs/s/events?follow=true", None, events)
+        assert isinstance(reply, StreamReply)
+        seen = b""
+        async for chunk in reply.chunks:
+            seen += chunk
+            if b"completed" in chunk:
+                break
+        assert b"two." in seen
+        now += 60 + LEEWAY_S + RECHECK_S
+        other = DirectClient(dispatcher, provider.sign())
+        assert (await other.post("/runs", {**started, "prompt": "More."})).status == 202
+        assert [chunk async for chunk in reply.chunks] == []
+        await reply.close()
+
+
 def test_roles_are_those_that_the_token_names() -> None:
     def roles(claim: Any) -> set[str]:
-        caller = read_claims({"sub": "ann", "windlass_roles": claim})
+        caller = read_claims({"sub": "ann", "exp": 1_000.0, "windlass_roles": claim})
         assert caller is not None
         return set(caller.roles)
 

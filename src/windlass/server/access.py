@@ -37,6 +37,8 @@ class Caller(msgspec.Struct, frozen=True):
     """The id of the token, for logs and for revoking it; never the secret."""
     context: Mapping[str, Any] = {}
     """What the gate may rely on. It comes from the token."""
+    expires: float | None = None
+    """When a token that is not kept here is no longer valid, in seconds since the epoch."""
 
     @property
     def is_admin(self) -> bool:

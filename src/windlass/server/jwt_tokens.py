@@ -115,7 +115,11 @@ def read_claims(claims: Mapping[str, Any]) -> Caller | None:
         return None
     if not subject.strip() or not subject.isprintable():
         return None
-    return Caller(subject, frozenset(_read_roles(claims.get(ROLES_CLAIM))))
+    expires = claims.get("exp")
+    if not isinstance(expires, int | float):
+        return None
+    roles = frozenset(_read_roles(claims.get(ROLES_CLAIM)))
+    return Caller(subject, roles, expires=expires + LEEWAY_S)
 
 
 def _read_roles(claim: object) -> tuple[Role, ...]:

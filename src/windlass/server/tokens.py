@@ -178,10 +178,10 @@ class TokenStore:
     async def is_valid(self, caller: Caller) -> bool:
         """Return whether the token of a caller is neither revoked nor out of date.
 
-        A caller whose token is not kept here, such as one of an identity provider, is.
+        One that is not kept here, such as one of an identity provider, says itself until when.
         """
         if not caller.token:
-            return True
+            return caller.expires is None or self._now() < caller.expires
         record = await self._find(caller.token)
         return record is not None and not record.has_expired(self._now())
 
