@@ -111,3 +111,37 @@ async def test_a_silent_stream_is_kept_alive() -> None:
     _, data = await host.request("GET", "/events", token, stream_s=40.0)
     assert data.count(b":\n\n") == 2
     await host.end()
+
+
+@pytest.mark.contract("A4")
+async def test_a_body_that_is_cut_is_not_taken_for_a_whole_one() -> None:
+    service = Service(Agent(ScriptedModel([]), name="helper"))
+    token = (await service.tokens.create("ann")).secret
+    app = create_asgi_app(service)
+    received = [
+        {"type": "http.request", "body": b"half of", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        return received.pop(0) if len(received) > 1 else received[0]
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    headers = {
+        "host": "localhost",
+        "authorization": f"Bearer {token}",
+        "content-type": "text/plain",
+    }
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/uploads",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    await app(scope, receive, send)
+    assert sent[0]["status"] == 400
+    assert json.loads(sent[1]["body"])["error"]["code"] == "body_cut"
+    assert await service.uploads.list_page("ann") == ([], None)

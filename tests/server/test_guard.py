@@ -22,12 +22,40 @@ def idle_agent() -> Agent[str]:
 
 
 @pytest.mark.contract("A4")
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "127.0.0.2"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "",
+        "127.0.0.2",
+        "[::1].evil.example",
+        "[::1]x",
+        "[::1",
+        "[::1]:80:80",
+        "localhost:80@evil.example",
+        "localhost:",
+        "localhost:99999999",
+        "user@localhost",
+        "127.0.0.1:80, evil.example",
+        "localhost evil.example",
+        "localhost/",
+        "localhost\t",
+    ],
+)
 async def test_another_host_name_is_refused(host: str) -> None:
     async with run_service(idle_agent()) as running:
         client = await running.make_client()
         refused = await client.get("/runs", {"Host": host})
         assert (refused.status, refused.data["error"]["code"]) == (421, "wrong_host")
+
+
+@pytest.mark.contract("A4")
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:8000", "[::1]:8000"])
+async def test_its_own_names_are_answered_with_any_port(host: str) -> None:
+    async with run_service(idle_agent()) as running:
+        client = await running.make_client()
+        assert (await client.get("/runs", {"Host": host})).status == 200
 
 
 @pytest.mark.contract("A4")

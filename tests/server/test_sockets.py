@@ -166,3 +166,42 @@ async def test_broken_requests_are_refused_and_the_service_goes_on(data: bytes) 
         writer.close()
         async with running.open_client() as client, client.get("/healthz") as healthy:
             assert healthy.status == 200
+
+
+@pytest.mark.one_process
+@pytest.mark.contract("A4")
+async def test_a_target_that_names_another_host_is_refused() -> None:
+    """A4: the host in the target counts more than the header, so they have to agree."""
+    async with listen_service(Agent(ScriptedModel([]), name="helper")) as running:
+        own = running.address.removeprefix("http://")
+        statuses: dict[str, bytes] = {}
+        for target in (f"http://{own}/healthz", "http://evil.example/healthz", "/healthz"):
+            head = f"GET {target} HTTP/1.1\r\nHost: {own}\r\nConnection: close\r\n\r\n"
+            reader, writer = await open_raw(running.address, head.encode())
+            statuses[target] = (await reader.readline()).split()[1]
+            writer.close()
+        assert list(statuses.values()) == [b"200", b"421", b"200"]
+
+
+@pytest.mark.one_process
+@pytest.mark.contract("A4")
+@pytest.mark.parametrize("length", ["Content-Length: 100", "Transfer-Encoding: chunked"])
+async def test_a_connection_that_is_cut_in_a_body_is_one_short_line_of_the_log(
+    length: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A4: else a client without a token fills the log with tracebacks."""
+    caplog.set_level("INFO", "windlass")
+    async with listen_service(Agent(ScriptedModel([]), name="helper")) as running:
+        before = len(caplog.records)
+        for _ in range(5):
+            head = f"POST /login HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n"
+            reader, writer = await open_raw(running.address, head.encode() + b'5\r\n{"cod')
+            await asyncio.sleep(0.1)
+            writer.transport.abort()
+            del reader
+        while len(caplog.records) < before + 5:  # noqa: ASYNC110 - the log tells nobody
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
+        lines = caplog.records[before:]
+    assert [line.getMessage() for line in lines] == ["POST logIn"] * 5
+    assert {(line.levelname, line.exc_info) for line in lines} == {("INFO", None)}

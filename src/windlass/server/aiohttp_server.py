@@ -9,6 +9,7 @@ import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -16,7 +17,7 @@ from typing_extensions import override
 
 from windlass.logs import get_logger
 from windlass.server.dispatch import Dispatcher
-from windlass.server.errors import ApiError
+from windlass.server.errors import ApiError, body_cut
 from windlass.server.limits import ServiceLimits
 from windlass.server.messages import HttpReply, HttpRequest, StreamReply, error_reply
 
@@ -114,6 +115,7 @@ class HttpServer:
             read_body=read_body,
             remote=raw.remote or "",
             scheme=self._scheme,
+            target_host=urlsplit(raw.raw_path).netloc,
         )
 
     async def _write_stream(
@@ -212,6 +214,8 @@ async def _read_body(raw: web.BaseRequest, bytes_max: int, receive_s: float) -> 
                 if size > bytes_max:
                     raise _body_too_long(bytes_max)
                 pieces.append(piece)
+    except ConnectionError:
+        raise body_cut() from None
     except TimeoutError:
         raise ApiError(
             408,

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from windlass.server.dispatch import Dispatcher
-from windlass.server.errors import ApiError
+from windlass.server.errors import ApiError, body_cut
 from windlass.server.guard import AccessRules, Authenticator
 from windlass.server.messages import HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.service import Service
@@ -98,6 +98,7 @@ def _read_request(scope: Scope, body: "_RequestBody") -> HttpRequest:
         read_body=body.read,
         remote=client[0] if client else "",
         scheme=scope.get("scheme", "http"),
+        target_host=urlsplit(path).netloc,
     )
 
 
@@ -108,14 +109,14 @@ class _RequestBody:
         self._receive = receive
         self._receive_s = receive_s
         self._lock = asyncio.Lock()
-        self._is_read = False
+        self._is_whole = False
         self._is_gone = False
 
     async def read(self, bytes_max: int) -> bytes:
         pieces: list[bytes] = []
         size = 0
         async with self._lock:
-            while not self._is_read and not self._is_gone:
+            while not self._is_whole and not self._is_gone:
                 message = await self._next_message()
                 pieces.append(message.get("body", b""))
                 size += len(pieces[-1])
@@ -126,6 +127,8 @@ class _RequestBody:
                         f"The body is longer than {bytes_max} bytes.",
                         "Send less, or raise the limit of the service.",
                     )
+        if self._is_gone and not self._is_whole:
+            raise body_cut()
         return b"".join(pieces)
 
     async def _next_message(self) -> MutableMapping[str, Any]:
@@ -137,7 +140,7 @@ class _RequestBody:
                 408, "body_too_slow", "The body did not arrive in time.", "Send it faster."
             ) from None
         self._is_gone = message["type"] == "http.disconnect"
-        self._is_read = not message.get("more_body", False)
+        self._is_whole = not self._is_gone and not message.get("more_body", False)
         return message
 
     async def wait_disconnect(self, request: HttpRequest) -> None:

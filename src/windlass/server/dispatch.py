@@ -38,6 +38,8 @@ from windlass.server.trace_context import make_trace_parent
 _log = get_logger(__name__)
 QUIET_ROUTES = frozenset({"readHealth", "readPageFile", "readReadiness"})
 """Asked for so often that they would hide all else in a log."""
+PROBES = frozenset({"readHealth", "readReadiness"})
+"""Not counted: a flood from the address of a proxy must not make a healthy service look dead."""
 SECURITY_HEADERS: Mapping[str, str] = {
     "Server": "windlass",
     "X-Content-Type-Options": "nosniff",
@@ -98,7 +100,9 @@ class Dispatcher:
                 return self._add_headers(request, HttpReply(204, headers=PREFLIGHT_HEADERS))
             matched = self.table.find(request.method, request.path)
             route = matched.route
-            if route.takes_upload:
+            if route.role is None:
+                request.body_bytes_max = self.service.limits.open_body_bytes
+            elif route.takes_upload:
                 request.body_bytes_max = self.service.limits.upload_bytes
             shape = route.error_shape
             request.params = dict(matched.params)
@@ -113,10 +117,22 @@ class Dispatcher:
         self._note_request(request, route, reply, time.perf_counter() - began)
         return self._add_headers(request, reply)
 
+    async def _answer_open(self, route: Route, request: HttpRequest) -> Reply:
+        """Answer a request without a token."""
+        if route.name not in PROBES:
+            self.guard.check_open_rate(request)
+        try:
+            return await route.handler(self.service, request)
+        except ApiError as error:
+            if route.takes_secret and error.status in (401, 404):
+                self.guard.note_failure(request)
+            raise
+
     async def _answer(self, route: Route, request: HttpRequest) -> Reply:
-        if route.role is not None:
-            request.caller = await self.guard.authenticate(request)
-            request.caller.require(route.role)
+        if route.role is None:
+            return await self._answer_open(route, request)
+        request.caller = await self.guard.authenticate(request)
+        request.caller.require(route.role)
         if route.scope == "session":
             named = request.params["session"]
             request.session = await self.service.find_session(request.caller, named)

@@ -98,3 +98,14 @@ _KNOWN_ERRORS: tuple[tuple[type[WindlassError], int, str, str, float | None], ..
     (JournalCorrupt, 500, "journal_corrupt", "Verify the session and restore a backup.", None),
     (ConfigError, 422, "invalid_request", "Correct the request and send it again.", None),
 )
+
+
+def body_cut() -> ApiError:
+    """Return the error for a request whose client went away before all of its body had come."""
+    return ApiError(
+        400,
+        "body_cut",
+        "The connection was cut before the whole body had arrived.",
+        "Send the request again.",
+        headers={"Connection": "close"},
+    )

@@ -6,6 +6,7 @@ origin: another port of the same host gets the cookie. No reply says why a token
 """
 
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Collection
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ PAGE_KEY_HEADER = "Windlass-Page-Key"
 DEFAULT_PORTS = {"http": "80", "https": "443"}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 Authenticator = Callable[[str], Awaitable[Caller | None]]
 """Returns the caller of a bearer token; None if it is not one of its own."""
 BrowserAuthenticator = Callable[[str, str], Awaitable[Caller | None]]
@@ -66,6 +68,7 @@ class RequestGuard:
         self._hosts = frozenset(host.lower() for host in rules.hosts)
         self._proxies = tuple(read_network(proxy) for proxy in rules.proxies)
         self._requests = RateLimiter(limits.requests_per_s, limits.requests_at_once)
+        self._open_requests = RateLimiter(limits.open_requests_per_s, limits.open_requests_at_once)
         per_s = limits.failed_logins_per_min / 60.0
         self._failures = RateLimiter(per_s, limits.failed_logins_per_min)
 
@@ -94,7 +97,8 @@ class RequestGuard:
     def check_source(self, request: HttpRequest) -> None:
         """Raise ApiError if the request comes under another name, or from another site's page."""
         host = request.header("host")
-        if "*" not in self._hosts and host_name(host) not in self._hosts:
+        is_other = bool(request.target_host) and request.target_host != host
+        if is_other or ("*" not in self._hosts and host_name(host) not in self._hosts):
             raise ApiError(
                 421,
                 "wrong_host",
@@ -120,15 +124,16 @@ class RequestGuard:
         return parts.scheme in ("http", "https") and parts.netloc == request.header("host")
 
     async def authenticate(self, request: HttpRequest) -> Caller:
-        """Return who makes the request. Raises ApiError 401, 403 or 429."""
-        wait_s = self._failures.find_wait(request.remote)
-        if wait_s:
-            raise too_many_requests(wait_s)
+        """Return who makes the request. Raises ApiError 401, 403 or 429.
+
+        The credentials are looked up first: many share an address, so the wrong tokens of one
+        caller never keep the right token of another one out.
+        """
         given = read_credentials(request)
         caller = await self._find_caller(given)
         if caller is None:
             if given.token or given.cookie:
-                self._failures.take(request.remote)
+                self.note_failure(request)
             raise ApiError(
                 401,
                 "token_needed",
@@ -142,9 +147,20 @@ class RequestGuard:
             raise too_many_requests(wait_s)
         return caller
 
+    def check_open_rate(self, request: HttpRequest) -> None:
+        """Count a request without a token. Raises ApiError 429 if its address sends too many."""
+        wait_s = self._open_requests.take(request.remote)
+        if wait_s:
+            raise too_many_requests(wait_s)
+
     def note_failure(self, request: HttpRequest) -> None:
-        """Count a failed login of the address that the request comes from."""
-        self._failures.take(request.remote)
+        """Count a wrong token, login code or link of the address that the request comes from.
+
+        Raises ApiError 429 if there were too many: then nothing is said about this one.
+        """
+        wait_s = self._failures.take(request.remote)
+        if wait_s:
+            raise too_many_requests(wait_s)
 
     async def _find_caller(self, given: Credentials) -> Caller | None:
         if given.cookie:
@@ -197,10 +213,9 @@ def cookie_name(request: HttpRequest) -> str:
 
 
 def host_name(host: str) -> str:
-    """Return the name in a Host header without its port, in lower case."""
-    if host.startswith("["):
-        return host.partition("]")[0].lower() + "]"
-    return host.partition(":")[0].lower()
+    """Return the name in a Host header without its port, in lower case; empty if it is not one."""
+    found = _HOST.fullmatch(host)
+    return found["name"].lower() if found is not None else ""
 
 
 def read_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:

@@ -14,6 +14,12 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Of an upload."""
     uploads_bytes: int = 512 * 2**20
     """Of all uploads of one caller that have not expired."""
+    uploads_per_owner: int = 1_000
+    """Uploads of one caller that have not expired."""
+    schedules_per_owner: int = 200
+    """Schedules of one caller."""
+    webhooks_per_owner: int = 50
+    """Webhooks of one caller."""
     upload_kept_s: float = 86_400.0
     """How long an upload can be named in prompts."""
     connections: int = 4_096
@@ -25,7 +31,13 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
     requests_at_once: int = 200
     """Of one caller, in a burst."""
     failed_logins_per_min: float = 30.0
-    """From one address: wrong tokens and wrong login codes."""
+    """From one address: wrong tokens, login codes and links. Right ones always pass."""
+    open_body_bytes: int = 20 * 2**10
+    """Of a request to a route that needs no token: a login code, or an answer with its reason."""
+    open_requests_per_s: float = 50.0
+    """From one address to routes that need no token, on average. Probes are not counted."""
+    open_requests_at_once: int = 200
+    """From one address to routes that need no token, in a burst."""
     receive_s: float = 30.0
     """For the head and for the body of a request."""
     stalled_write_s: float = 60.0

@@ -124,9 +124,9 @@ class HttpRequest:
         query: Mapping[str, list[str]] | None = None,
         headers: Mapping[str, str] | None = None,
         read_body: Callable[[int], Awaitable[bytes]] | None = None,
-        body_bytes_max: int = 0,
         remote: str = "",
         scheme: str = "http",
+        target_host: str = "",
     ) -> None:
         """Make a request. `path` is percent-encoded; the names of `headers` are in lower case."""
         self.method = method
@@ -137,7 +137,10 @@ class HttpRequest:
         self.headers: Mapping[str, str] = headers or {}
         self.remote = remote
         self.scheme = scheme
-        self.body_bytes_max = body_bytes_max
+        self.target_host = target_host
+        """The host and port in the target of the request, if it is a whole address."""
+        self.body_bytes_max = 0
+        """What the service takes of the body, by its route."""
         self.request_id = ""
         self._caller: Caller | None = None
         self._session: OwnedSession | None = None

@@ -23,10 +23,6 @@ class RateLimiter:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """What is left for each caller, and when that was."""
 
-    def find_wait(self, caller: str) -> float:
-        """Return how many seconds a caller has to wait before the next thing; 0.0 if none."""
-        return max(0.0, (1.0 - self._left(caller)) / self._per_s)
-
     def take(self, caller: str) -> float:
         """Count one thing. Returns 0.0, or how many seconds to wait: then nothing is counted."""
         left = self._left(caller)

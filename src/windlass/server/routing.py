@@ -49,6 +49,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Codes of errors that are particular to this route."""
     takes_upload: bool = False
     """The body is a file: bytes of any type, as many as the service takes of an upload."""
+    takes_secret: bool = False
+    """The request holds a login code or a link in the place of a token: a wrong one counts as a
+    failed login of its address."""
     stored_replies: bool = False
     """An `Idempotency-Key` makes the service keep the reply, and give it again for the same key."""
     is_keyed: bool = False

@@ -155,6 +155,7 @@ ROUTES = (
         role=None,
         name="logIn",
         summary="Exchange a login code for a cookie and its page key, once.",
+        takes_secret=True,
         body=LoginBody,
         reply=LoginReply,
         errors=("login_refused",),

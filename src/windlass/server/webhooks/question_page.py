@@ -11,12 +11,13 @@ import time
 from urllib.parse import parse_qs
 
 import msgspec
+from msgspec.structs import replace
 
 from windlass.core.errors import NothingToDo
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.verdicts import Allow, Deny, PersonAnswer
 from windlass.server.errors import ApiError
-from windlass.server.messages import HttpReply, HttpRequest, Reply
+from windlass.server.messages import HttpReply, HttpRequest, Reply, error_headers
 from windlass.server.routing import Route
 from windlass.server.service import Service
 from windlass.server.session_directory import OwnedSession
@@ -43,24 +44,19 @@ PAGE_HEADERS = {
 
 
 async def show_question(service: Service, request: HttpRequest) -> Reply:
-    try:
-        hook, link = await _read(service, request.params["code"])
-        question, _ = await _find_question(service, hook, link)
-    except ApiError as error:
-        return _page(error.status, "This link does not work", f"{error.message} {error.hint}")
+    hook, link = await _read(service, request.params["code"])
+    question, _ = await _find_question(service, hook, link)
     return _html_reply(200, _question_html(question))
 
 
 async def answer_question(service: Service, request: HttpRequest) -> Reply:
+    hook, link = await _read(service, request.params["code"])
+    question, session = await _find_question(service, hook, link)
+    answer = _read_answer(await request.read_body())
     try:
-        hook, link = await _read(service, request.params["code"])
-        question, session = await _find_question(service, hook, link)
-        answer = _read_answer(await request.read_body())
         await service.answer(session, question.call_id, answer, digest=link.digest)
     except NothingToDo:
         return _page(410, "Answered already", "Somebody has answered this question meanwhile.")
-    except ApiError as error:
-        return _page(error.status, "This link does not work", f"{error.message} {error.hint}")
     said = "allowed" if isinstance(answer, Allow) else "denied"
     return _page(200, "Thank you", f"The call is {said}. The run goes on.")
 
@@ -124,6 +120,12 @@ def _question_html(question: OpenQuestion) -> str:
     return _document("A question", body)
 
 
+def error_page(error: ApiError) -> HttpReply:
+    """Return an error as a page for people."""
+    page = _page(error.status, "This link does not work", f"{error.message} {error.hint}")
+    return replace(page, headers={**page.headers, **error_headers(error)})
+
+
 def _page(status: int, title: str, text: str) -> HttpReply:
     document = _document(title, f"<h1>{_text(title)}</h1><p>{_text(text)}</p>")
     return _html_reply(status, document)
@@ -154,6 +156,8 @@ ROUTES = (
         role=None,
         name="showQuestion",
         summary="Show the question of a link, as a page. It changes nothing.",
+        takes_secret=True,
+        error_shape=error_page,
         content_types=("text/html",),
     ),
     Route(
@@ -163,6 +167,8 @@ ROUTES = (
         role=None,
         name="answerLinkedQuestion",
         summary="Answer the question of a link, once.",
+        takes_secret=True,
+        error_shape=error_page,
         content_types=("text/html",),
     ),
 )
