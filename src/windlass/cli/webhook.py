@@ -96,7 +96,7 @@ def delete(name: str, place: str) -> None:
 
     async def work(journal: ManagedJournal) -> None:
         store = _store(journal)
-        await store.delete_webhook(await store.get(name))
+        await store.remove(await store.get(name))
 
     run_on_journal(place, work)
     click.echo(f"The webhook {name} is deleted.")

@@ -74,6 +74,24 @@ class OwnedRecords(Generic[DocumentT]):
                 f"there is a {self._kind} {name!r} already; delete it first, or choose another name"
             ) from None
 
+    async def check_count(self, document: DocumentT, count_max: int) -> None:
+        """Raise ApiError 409 and delete a new document if its owner has more than `count_max`.
+
+        It is counted after it was kept, so that requests at the same time cannot exceed the bound.
+        """
+        count = 0
+        async for _ in self.walk_owned(document.owner):
+            count += 1
+        if count <= count_max:
+            return
+        await self.remove(document)
+        raise ApiError(
+            409,
+            f"{self._kind}s_full",
+            f"You have {count_max} {self._kind}s, which is the most that one caller may have.",
+            f"Delete one that you no longer need: GET /{self._kind}s lists them.",
+        )
+
     async def get(self, name: str, owner: str | None = None) -> DocumentT:
         """Return a document by its full name, or by an owner's own short one.
 
@@ -136,6 +154,15 @@ class OwnedRecords(Generic[DocumentT]):
                 yield document
             after = records[-1].name
 
+    async def walk_owned(self, owner: str) -> AsyncGenerator[DocumentT]:
+        """Yield the documents of one owner."""
+        prefix = owner_prefix(owner)
+        async for document in self.walk(prefix):
+            if not full_name(document).startswith(prefix):
+                return
+            if document.owner == owner:
+                yield document
+
     async def list_page(
         self, owner: str | None, after: str = "", limit: int = 100
     ) -> tuple[list[DocumentT], str | None]:
@@ -174,6 +201,10 @@ class OwnedRecords(Generic[DocumentT]):
             if changed is None or changed == known or await self.replace(record, changed):
                 return changed
         raise RecordConflict(f"{self._kind} {name!r} is changed all the time; try again")
+
+    async def remove(self, document: DocumentT) -> None:
+        """Forget a document, and all that is kept for it. Raises NothingToDo if it is gone."""
+        await self.delete(full_name(document))
 
     async def delete(self, name: str) -> None:
         """Forget a document. Raises NothingToDo if there is none of that full name."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import override
 
 from windlass.core.errors import NothingToDo
 from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart
@@ -29,8 +30,6 @@ CHUNK_BYTES = 1_000_000
 """The most that a shared record holds."""
 NAME_CHARS_MAX = 255
 TYPE_CHARS_MAX = 100
-UPLOADS_MAX = 1_000
-"""Of one caller at a time."""
 Prompt = str | tuple[ContentPart, ...]
 
 
@@ -65,7 +64,6 @@ class UploadStore(OwnedRecords[Upload]):
     async def keep(self, caller: Caller, data: bytes, media_type: str, file_name: str) -> Upload:
         """Keep what a caller sends. Raises ApiError 422 or 429 if it does not fit."""
         _check_upload(data, media_type, file_name)
-        await self._check_room(caller, len(data))
         now = self._now()
         upload = Upload(
             name=f"up-{secrets.token_hex(12)}",
@@ -79,24 +77,32 @@ class UploadStore(OwnedRecords[Upload]):
         )
         # First what it is, so that the pieces of one that is never finished are found and removed.
         await self.create(upload)
+        await self._check_room(upload)
         for number, start in enumerate(range(0, len(data), CHUNK_BYTES)):
             chunk = data[start : start + CHUNK_BYTES]
             await self.records.put_record(DATA_KIND, _chunk_name(upload, number), chunk, 0)
         await self.change(full_name(upload), lambda known: replace(known, is_whole=True))
         return replace(upload, is_whole=True)
 
-    async def _check_room(self, caller: Caller, size: int) -> None:
-        known = [upload async for upload in self.walk() if upload.owner == caller.name]
-        held = sum(upload.bytes for upload in known)
-        if len(known) >= UPLOADS_MAX or held + size > self._limits.uploads_bytes:
-            raise ApiError(
-                429,
-                "uploads_full",
-                f"Your {len(known)} uploads have {held} bytes, and there is no room for {size} "
-                "more.",
-                "Delete some, or wait until they expire: GET /uploads lists them.",
-                retry_after=max(1.0, min((one.expires for one in known), default=0) - self._now()),
-            )
+    async def _check_room(self, new: Upload) -> None:
+        """Forget a new upload and raise ApiError 429 if it is one too many, or too long.
+
+        It is counted after it was kept, so that requests at the same time cannot exceed the bounds.
+        """
+        others = [upload async for upload in self.walk_owned(new.owner) if upload != new]
+        held = sum(upload.bytes for upload in others)
+        is_room = held + new.bytes <= self._limits.uploads_bytes
+        if is_room and len(others) < self._limits.uploads_per_owner:
+            return
+        await self.delete(full_name(new))
+        raise ApiError(
+            429,
+            "uploads_full",
+            f"Your {len(others)} uploads have {held} bytes, and there is no room for {new.bytes} "
+            "more.",
+            "Delete some, or wait until they expire: GET /uploads lists them.",
+            retry_after=max(1.0, min((one.expires for one in others), default=0) - self._now()),
+        )
 
     async def read_data(self, upload: Upload) -> bytes:
         """Return the bytes of an upload. Raises NothingToDo if some of it is missing."""
@@ -108,11 +114,12 @@ class UploadStore(OwnedRecords[Upload]):
             pieces.append(record.data)
         return b"".join(pieces)
 
-    async def remove(self, upload: Upload) -> None:
+    @override
+    async def remove(self, document: Upload) -> None:
         """Forget an upload. Runs that took it keep their copy."""
-        for number in range(_count_chunks(upload)):
-            await self.records.delete_record(DATA_KIND, _chunk_name(upload, number))
-        await self.delete(full_name(upload))
+        for number in range(_count_chunks(document)):
+            await self.records.delete_record(DATA_KIND, _chunk_name(document, number))
+        await self.delete(full_name(document))
 
     async def remove_old(self) -> None:
         """Forget all uploads that have expired."""

@@ -330,7 +330,7 @@ async def test_a_webhook_that_is_deleted_sends_nothing_more(world: World) -> Non
     duty = world.duty()
     await world.run("a")
     await world.pass_time(3, duty)
-    await world.store.delete_webhook(hook)
+    await world.store.remove(hook)
     await world.run("b")
     await world.pass_time(5, duty)
     assert len(world.sender.taken) == 1

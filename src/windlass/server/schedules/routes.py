@@ -88,7 +88,8 @@ async def create_schedule(service: Service, request: HttpRequest) -> Reply:
         start = math.ceil(time.time()) if times.start is None else times.start
         times = IntervalTimes(times.every_s, start)
     caller = request.caller
-    made = await _store(service).create_schedule(
+    store = _store(service)
+    made = await store.create_schedule(
         NewSchedule(
             name=body.name,
             agent=body.agent,
@@ -102,6 +103,7 @@ async def create_schedule(service: Service, request: HttpRequest) -> Reply:
             context=caller.context,
         )
     )
+    await store.check_count(made, service.limits.schedules_per_owner)
     return HttpReply(201, schedule_reply(made), {"Location": f"/schedules/{full_name(made)}"})
 
 
@@ -179,7 +181,7 @@ ROUTES = (
         reply=ScheduleReply,
         status=201,
         stored_replies=True,
-        errors=("agent_not_found",),
+        errors=("agent_not_found", "schedules_full"),
     ),
     Route(
         method="GET",

@@ -83,6 +83,7 @@ async def create_webhook(service: Service, request: HttpRequest) -> Reply:
             "Use a public address, or allow its host: windlass serve --webhook-host HOST",
         ) from None
     hook = await store.create_webhook(new)
+    await store.check_count(hook, service.limits.webhooks_per_owner)
     reply = replace(webhook_reply(hook), secret=hook.secret)
     return HttpReply(201, reply, {"Location": f"/webhooks/{full_name(hook)}"})
 
@@ -112,7 +113,7 @@ async def enable_webhook(service: Service, request: HttpRequest) -> Reply:
 
 
 async def delete_webhook(service: Service, request: HttpRequest) -> Reply:
-    await _store(service).delete_webhook(await _find(service, request))
+    await _store(service).remove(await _find(service, request))
     return HttpReply(204)
 
 
@@ -155,7 +156,7 @@ ROUTES = (
         reply=WebhookReply,
         status=201,
         stored_replies=True,
-        errors=("address_refused",),
+        errors=("address_refused", "webhooks_full"),
     ),
     Route(
         method="GET",

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import override
 
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.logs import get_logger
@@ -89,11 +90,12 @@ class WebhookStore(OwnedRecords[Webhook]):
 
         await self.change(full_name(hook), note)
 
-    async def delete_webhook(self, hook: Webhook) -> None:
+    @override
+    async def remove(self, document: Webhook) -> None:
         """Forget a webhook and its cursors. Links that it has sent stop working."""
-        await self.delete(full_name(hook))
-        await self.records.delete_record(MARK_KIND, hook.id)
-        async for record in self._walk_cursors(hook):
+        await self.delete(full_name(document))
+        await self.records.delete_record(MARK_KIND, document.id)
+        async for record in self._walk_cursors(document):
             await self.records.delete_record(record.kind, record.name)
 
     async def read_cursors(self, hook: Webhook) -> dict[str, HookCursor]:
