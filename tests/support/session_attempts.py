@@ -143,6 +143,7 @@ def fill_path(route: Route, target: Target) -> str:
         "response": make_id("resp", target.session, 1),
         "upload": target.upload,
         "token": target.token,
+        "caller": "ann",
         "seq": "1",
         "agent": "helper",
         "model": "helper",

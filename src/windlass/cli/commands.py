@@ -12,6 +12,7 @@ from windlass.lazy_modules import LazyModules, lazy_attributes
 if TYPE_CHECKING:
     from windlass.cli.acp import acp
     from windlass.cli.approve import approve, deny
+    from windlass.cli.caller import caller
     from windlass.cli.chat.command import chat
     from windlass.cli.completion import completion
     from windlass.cli.config import config
@@ -40,6 +41,7 @@ __all__ = [
     "COMMANDS",
     "acp",
     "approve",
+    "caller",
     "cancel",
     "chat",
     "completion",
@@ -86,6 +88,7 @@ COMMANDS: Mapping[str, str] = {
     "serve": "Serve agents over HTTP: runs, events, questions, a page.",
     "worker": "Drive runs that a service started, beside other workers.",
     "token": "Make, list and revoke tokens for the service.",
+    "caller": "End a caller of the service, with all that acts for it.",
     "acp": "Serve an editor (Agent Client Protocol).",
     "tools": "List the tools that an agent would have here.",
     "models": "List providers, models and prices.",
@@ -108,6 +111,7 @@ COMMANDS: Mapping[str, str] = {
 LAZY_MODULES: LazyModules = {
     "acp": "windlass.cli.acp",
     "approve": "windlass.cli.approve",
+    "caller": "windlass.cli.caller",
     "cancel": "windlass.cli.control",
     "chat": "windlass.cli.chat.command",
     "completion": "windlass.cli.completion",

@@ -11,7 +11,7 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from windlass.core.errors import ConfigError, RecordConflict
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import Journal, SharedRecords
+from windlass.ports import Journal, SharedRecord, SharedRecords
 from windlass.server.access import Caller, Role, check_caller_name, check_roles
 from windlass.server.errors import ApiError
 from windlass.server.messages import ClosableChunks
@@ -187,11 +187,10 @@ class TokenStore:
 
     async def list_tokens(self) -> list[TokenRecord]:
         """Return all tokens without their hashes, the latest first."""
-        found: list[TokenRecord] = []
-        after = ""
-        while page := await self._records.list_records(TOKEN_KIND, after):
-            found += (msgspec.json.decode(record.data, type=TokenRecord) for record in page)
-            after = page[-1].name
+        found = [
+            msgspec.json.decode(record.data, type=TokenRecord)
+            async for record in self._walk(TOKEN_KIND)
+        ]
         plain = [msgspec.structs.replace(record, hash="", page_hash="") for record in found]
         return sorted(plain, key=lambda record: -record.created)
 
@@ -199,6 +198,27 @@ class TokenStore:
         """Forget a token. Returns whether there was one."""
         self._cache.pop(token_id, None)
         return await self._records.delete_record(TOKEN_KIND, token_id)
+
+    async def revoke_all(self, caller: str) -> int:
+        """Forget all tokens of a caller, also those of browsers. Returns how many there were."""
+        found = [record.id for record in await self.list_tokens() if record.caller == caller]
+        return sum([await self.revoke(token_id) for token_id in found])
+
+    async def delete_logins(self, caller: str) -> int:
+        """Forget all login links of a caller that were not used. Returns how many there were."""
+        found = [
+            record.name
+            async for record in self._walk(LOGIN_KIND)
+            if msgspec.json.decode(record.data, type=LoginRecord).caller == caller
+        ]
+        return sum([await self._records.delete_record(LOGIN_KIND, name) for name in found])
+
+    async def _walk(self, kind: str) -> AsyncGenerator[SharedRecord]:
+        after = ""
+        while page := await self._records.list_records(kind, after):
+            for record in page:
+                yield record
+            after = page[-1].name
 
     async def create_login(self, caller: Caller, valid_s: float = LOGIN_S) -> str:
         """Return a code that logs one browser in as this caller, once."""
