@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from service import Answer, DirectClient, RunningService, run_service
 from windlass import Agent, tool
-from windlass.cli.commands import caller
+from windlass.cli import main
 from windlass.core.errors import ConfigError
 from windlass.gates import ask
 from windlass.journals import MemoryJournal, SqliteJournal
@@ -168,7 +168,7 @@ def test_the_command_says_what_was_ended(tmp_path: Any) -> None:
             await TokenStore(journal).create("bob")
 
     asyncio.run(make())
-    done = CliRunner().invoke(caller, ["end", "ann", "--journal", place])
+    done = CliRunner().invoke(main, ["caller", "end", "ann", "--journal", place])
     expected = "ann is ended. Deleted: 1 token, 0 login links, 0 webhooks, 0 schedules.\n"
     assert (done.exit_code, done.output) == (0, expected)
 

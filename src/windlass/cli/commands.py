@@ -12,7 +12,6 @@ from windlass.lazy_modules import LazyModules, lazy_attributes
 if TYPE_CHECKING:
     from windlass.cli.acp import acp
     from windlass.cli.approve import approve, deny
-    from windlass.cli.caller import caller
     from windlass.cli.chat.command import chat
     from windlass.cli.completion import completion
     from windlass.cli.config import config
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from windlass.cli.secrets import secrets
     from windlass.cli.serve import serve
     from windlass.cli.sessions import sessions, watch
-    from windlass.cli.token import token
+    from windlass.cli.token import caller, token
     from windlass.cli.tools import tools
     from windlass.cli.trust import trust
     from windlass.cli.webhook import webhook
@@ -111,7 +110,7 @@ COMMANDS: Mapping[str, str] = {
 LAZY_MODULES: LazyModules = {
     "acp": "windlass.cli.acp",
     "approve": "windlass.cli.approve",
-    "caller": "windlass.cli.caller",
+    "caller": "windlass.cli.token",
     "cancel": "windlass.cli.control",
     "chat": "windlass.cli.chat.command",
     "completion": "windlass.cli.completion",

@@ -1,4 +1,4 @@
-"""`windlass token`: who may call the service of a journal."""
+"""`windlass token` and `windlass caller`: who may call the service of a journal."""
 
 import asyncio
 import time
@@ -7,13 +7,16 @@ from typing import Any, TypeVar
 
 import click
 
-from windlass.cli.journal_option import journal_option
+from windlass.cli.journal_option import journal_option, run_on_journal
 from windlass.cli.session_picker import format_age
 from windlass.core.errors import ConfigError, NothingToDo
+from windlass.core.phrases import format_count
+from windlass.environ import find_login_name
 from windlass.journals.names import show_journal_name
-from windlass.project.journals import open_journal
+from windlass.project.journals import ManagedJournal, open_journal
 from windlass.project.settings import InvalidSetting, parse_age
 from windlass.server.access import LOCAL_OWNER, ROLES
+from windlass.server.caller_end import CallerEnd, RunChoice, end_caller
 from windlass.server.tokens import DEFAULT_ROLES, TokenRecord, TokenStore
 
 T = TypeVar("T")
@@ -108,6 +111,53 @@ def login(address: str, place: str) -> None:
         return await store.create_login(LOCAL_OWNER)
 
     click.echo(f"{address.rstrip('/')}/#login={_with_tokens(place, make)}")
+
+
+@click.group()
+def caller() -> None:
+    """End callers of the service."""
+
+
+@caller.command(
+    epilog="""\b
+Examples:
+  windlass caller end ann
+  windlass caller end ann --runs cancel"""
+)
+@click.argument("name")
+@click.option(
+    "--runs",
+    type=click.Choice(["keep", "cancel"]),
+    default="keep",
+    show_default=True,
+    help="What becomes of runs that have not ended.",
+)
+@journal_option
+def end(name: str, runs: RunChoice, place: str) -> None:
+    """End all that acts for a caller, within seconds and at all services.
+
+    Tokens, logged-in browsers, login links, webhooks with the links that they have sent, and
+    schedules are deleted. Sessions stay on record. Tokens of an identity provider end there.
+    """
+
+    async def work(journal: ManagedJournal) -> CallerEnd:
+        by = find_login_name()
+        return await end_caller(journal, TokenStore(journal), name, runs=runs, by=by)
+
+    ended = run_on_journal(place, work)
+    deleted = (
+        format_count(ended.tokens, "token"),
+        format_count(ended.logins, "login link"),
+        format_count(ended.webhooks, "webhook"),
+        format_count(ended.schedules, "schedule"),
+    )
+    click.echo(f"{name} is ended. Deleted: {', '.join(deleted)}.")
+    if runs == "cancel":
+        click.echo(f"Cancelled: {format_count(ended.runs, 'run')}.")
+    if ended.open:
+        click.echo(f"Still open: {format_count(ended.open, 'run')}. To see them: windlass sessions")
+    if ended.queued:
+        click.echo(f"Still waiting in queues: {format_count(ended.queued, 'prompt')}.")
 
 
 def _with_tokens(place: str, work: Callable[[TokenStore], Coroutine[Any, Any, T]]) -> T:

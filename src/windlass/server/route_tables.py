@@ -2,16 +2,7 @@
 
 from windlass.server.a2a import routes as a2a
 from windlass.server.ag_ui import routes as ag_ui
-from windlass.server.api import (
-    access,
-    agents,
-    callers,
-    controls,
-    health,
-    records,
-    runs,
-    uploads,
-)
+from windlass.server.api import access, agents, controls, health, records, runs, uploads
 from windlass.server.mcp import routes as mcp
 from windlass.server.openai import routes as openai
 from windlass.server.page import routes as page
@@ -31,7 +22,6 @@ def all_routes() -> tuple[Route, ...]:
         *agents.ROUTES,
         *uploads.ROUTES,
         *access.ROUTES,
-        *callers.ROUTES,
         *health.ROUTES,
         *a2a.ROUTES,
         *ag_ui.ROUTES,

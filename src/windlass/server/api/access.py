@@ -1,4 +1,4 @@
-"""Who is calling: login of a browser, logout, tokens.
+"""Who is calling: login of a browser, logout, tokens, the end of a caller.
 
 Invariant: a login code is used up by a POST, never by a GET, so that a program that previews links
 cannot use it. Scripts cannot read the cookie. The page keeps the page key for its own origin, and
@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from windlass.server.access import Role
+from windlass.server.caller_end import CallerEnd, RunChoice, end_caller
 from windlass.server.errors import ApiError
 from windlass.server.guard import cookie_name, read_credentials
 from windlass.server.messages import HttpReply, HttpRequest, Reply
@@ -77,6 +78,13 @@ class TokenListReply(msgspec.Struct, frozen=True):
     cursor: str | None = None
 
 
+class EndBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What becomes of the runs of a caller that is ended."""
+
+    runs: RunChoice = "keep"
+    """`cancel` ends the open ones; `keep` leaves them on, and an admin can answer and end them."""
+
+
 async def log_in(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(LoginBody)
     browser = await service.tokens.exchange_login(body.code)
@@ -127,6 +135,20 @@ async def revoke_token(service: Service, request: HttpRequest) -> Reply:
     if not await service.tokens.revoke(request.params["token"]):
         raise ApiError(404, "token_not_found", "There is no such token.", "GET /tokens lists them.")
     return HttpReply(204)
+
+
+async def end_named_caller(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(EndBody)
+    ended = await end_caller(
+        service.journal,
+        service.tokens,
+        request.params["caller"],
+        runs=body.runs,
+        by=request.caller.author,
+        drive=service.drive_soon,
+    )
+    service.feed.nudge()
+    return HttpReply(200, ended)
 
 
 def _token_reply(record: TokenRecord) -> TokenReply:
@@ -210,5 +232,16 @@ ROUTES = (
         stored_replies=True,
         status=204,
         errors=("token_not_found",),
+    ),
+    Route(
+        method="POST",
+        path="/callers/{caller}/end",
+        handler=end_named_caller,
+        role="admin",
+        name="endCaller",
+        summary="End a caller: tokens, login links, webhooks, schedules, and runs by choice.",
+        body=EndBody,
+        reply=CallerEnd,
+        stored_replies=True,
     ),
 )
