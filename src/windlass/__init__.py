@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from windlass.agent.attachments import attach
     from windlass.agent.control import cancel, pause, raise_limits, resume, steer
     from windlass.agent.event_stream import EventStream
+    from windlass.agent.folder_store import FolderStore
     from windlass.agent.handles import RunHandle
     from windlass.agent.handover import TeamResult, hand_over_tool, run_with_handover
     from windlass.agent.knowledge_tools import (
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         SessionBusy,
         SetupDrifted,
         WindlassError,
+        WorkspaceMissing,
     )
     from windlass.core.events import (
         AttemptDiscarded,
@@ -130,6 +132,7 @@ if TYPE_CHECKING:
     from windlass.core.secrets.mask import Mask
     from windlass.core.setup import LoopPolicy, ModelInfo, Price, RetryPolicy
     from windlass.core.verdicts import Allow, AllowAlways, Ask, Deny, Modify
+    from windlass.core.work_folder import WorkFolder
     from windlass.models.options import ModelOptions
     from windlass.ports import Timeouts
     from windlass.runtime.governor import ProviderGovernor
@@ -178,6 +181,7 @@ __all__ = [
     "FailureEntry",
     "FallbackEntry",
     "FilePart",
+    "FolderStore",
     "Hydration",
     "ImagePart",
     "JournalCorrupt",
@@ -252,6 +256,8 @@ __all__ = [
     "UsageDelta",
     "UserMessage",
     "WindlassError",
+    "WorkFolder",
+    "WorkspaceMissing",
     "answer",
     "apply_event",
     "attach",
@@ -315,6 +321,7 @@ LAZY_MODULES: LazyModules = {
     "FailureEntry": "windlass.core.projection.entries",
     "FallbackEntry": "windlass.core.projection.entries",
     "FilePart": "windlass.core.messages",
+    "FolderStore": "windlass.agent.folder_store",
     "Hydration": "windlass.core.context",
     "ImagePart": "windlass.core.messages",
     "JournalCorrupt": "windlass.core.errors",
@@ -391,6 +398,8 @@ LAZY_MODULES: LazyModules = {
     "UsageDelta": "windlass.core.events",
     "UserMessage": "windlass.core.messages",
     "WindlassError": "windlass.core.errors",
+    "WorkFolder": "windlass.core.work_folder",
+    "WorkspaceMissing": "windlass.core.errors",
     "answer": "windlass.agent.answering",
     "apply_event": "windlass.core.projection.project",
     "attach": "windlass.agent.attachments",

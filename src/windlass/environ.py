@@ -183,6 +183,14 @@ def signing_key_folder() -> Path:
     return xdg_folder("DATA", ".local/share") / "keys"
 
 
+def workspaces_folder() -> Path:
+    """Return the folder of the folders that callers of a service work in.
+
+    The sandbox shows a command none of them but its own.
+    """
+    return xdg_folder("STATE", ".local/state") / "workspaces"
+
+
 def captures_content(environ: Mapping[str, str] | None = None) -> bool:
     """Return whether traces may contain messages, as OpenTelemetry's own variable says."""
     if environ is None:

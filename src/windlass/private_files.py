@@ -35,6 +35,7 @@ _RESERVED_SUFFIX = "-journal"
 
 _paths: set[str] = set()
 _folders: set[str] = set()
+_workspaces: set[str] = set()
 _mutex = threading.Lock()
 
 
@@ -49,6 +50,18 @@ def mark_private_folder(folder: str | os.PathLike[str]) -> None:
     """Hide all that is in a folder from the tools of a model. The sandbox covers it by itself."""
     with _mutex:
         _folders.add(os.path.realpath(folder))
+
+
+def hide_workspaces(folder: str | os.PathLike[str]) -> None:
+    """Hide the folders of callers from commands. A command sees its own, if it works in one."""
+    with _mutex:
+        _workspaces.add(os.path.realpath(folder))
+
+
+def list_workspaces() -> list[Path]:
+    """Return the folders that hold the folders of callers."""
+    with _mutex:
+        return [Path(path) for path in sorted(_workspaces)]
 
 
 def list_private_files() -> list[Path]:

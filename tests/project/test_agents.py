@@ -30,7 +30,7 @@ async def test_a_toolbox_needs_no_model(project: Path) -> None:
         assert {spec.effect for spec in toolbox.specs} == {"read"}
         assert "fetch" not in {spec.name for spec in toolbox.specs}
     assert failures == {}
-    prompt = build_instructions(agent.settings, project, toolbox, agent.project)
+    prompt = build_instructions(agent.settings, toolbox, agent.project)
     assert str(project) in prompt
 
 

@@ -126,7 +126,7 @@ async def test_before_trust_only_what_is_stricter_counts(project: Path) -> None:
     assert (found.model, found.journal, found.agent) == ("", "", "")
     assert (found.permission_mode, found.max_steps) == ("read-only", 3)
     async with agent.open_toolbox() as (toolbox, _):
-        assert "Obey." not in build_instructions(found, project, toolbox, agent.project)
+        assert "Obey." not in build_instructions(found, toolbox, agent.project)
     with pytest.raises(FolderNotTrusted, match="windlass trust"):
         load_agent({}, project)
     TrustStore().remember(agent.project.snapshot)

@@ -20,7 +20,7 @@ from windlass.server.aiohttp_server import listen
 from windlass.server.dispatch import Dispatcher
 from windlass.server.duties import OutsideSettings
 from windlass.server.guard import AccessRules
-from windlass.server.limits import ServiceLimits
+from windlass.server.limits import ServiceLimits, WorkspaceMode
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.service import Service
 from windlass.server.tokens import DEFAULT_ROLES
@@ -142,9 +142,11 @@ async def run_service(
     limits: ServiceLimits | None = None,
     rules: AccessRules | None = None,
     outside: OutsideSettings | None = None,
+    workspace: WorkspaceMode = "per-caller",
 ) -> AsyncGenerator[RunningService]:
     """Run a service without a socket."""
-    async with Service(agents, journal=journal, limits=limits, outside=outside) as service:
+    served = Service(agents, journal=journal, limits=limits, outside=outside, workspace=workspace)
+    async with served as service:
         yield RunningService(service, Dispatcher(service, rules=rules))
 
 

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from windlass.agent import lazy_imports
 from windlass.agent.approvals import as_async_approver
+from windlass.agent.folder_store import FolderStore
 from windlass.agent.observers import RunObserver
 from windlass.agent.openings import RunOpenings
 from windlass.agent.options import AgentOptions, InstructionFunction, build_mask
@@ -64,11 +65,10 @@ class AgentParts(msgspec.Struct, frozen=True):
         tools = self.world.tools
         return RunOpenings(
             self.setup,
-            self.world.clock,
+            self.world,
             self.mask,
             self.instructions,
-            self.world.agent,
-            self.mask.mask_setup(undo_setup(self.setup, tools)),
+            undo_setup=self.mask.mask_setup(undo_setup(self.setup, tools)),
         )
 
     def make_runs(self) -> LiveRuns:
@@ -229,6 +229,7 @@ def _build_world(
         check_output=None if output.is_text else output.describe_mismatch,
         recall=options.get("knowledge"),
         governor=_build_governor(options, journal),
+        folders=options.get("folders") or FolderStore(),
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from windlass.agent.build import AgentParts
 from windlass.core.call_preview import CallPreview
 from windlass.core.projection.runs import OpenQuestion
+from windlass.core.work_folder import WorkFolder
 from windlass.ports import PreviewingTools
 
 FIRST_AGENT = "the first agent"
@@ -17,23 +19,29 @@ PREVIEWS_MAX = 50
 """Questions of a list that have a preview: all of them are sent to whoever looks at it."""
 AT_ONCE_MAX = 8
 
-AskedQuestion = tuple[AgentParts | None, OpenQuestion]
-"""A question, and the agent whose tool it is about; None if that one is not here."""
+AskedQuestion = tuple[AgentParts | None, OpenQuestion, WorkFolder | None]
+"""A question, and the agent whose tool it is about; None if that one is not here. Then the folder
+that its session works in, if it is not the agent's own."""
 
 
 async def preview_call(
-    parts: AgentParts, tool: str, arguments: Mapping[str, Any], chain: Sequence[str] = ()
+    parts: AgentParts,
+    tool: str,
+    arguments: Mapping[str, Any],
+    chain: Sequence[str] = (),
+    folder: Path | None = None,
 ) -> CallPreview | None:
-    """Return what a call would change if it ran now; None if nobody can say.
+    """Return what a call would change if it ran now; None if that is not known.
 
-    `chain`: the sub-agents from the top down to the one whose call it is.
+    `chain`: the sub-agents from the top down to the one whose call it is. `folder`: the one that
+    the session works in, if it is not the agent's own.
     """
     tools = parts.world.tools
     if not isinstance(tools, PreviewingTools):
         return None
     # A question that is on record names the agent at the top too.
     is_whole = bool(chain) and chain[0] == (parts.world.agent or FIRST_AGENT)
-    preview = await tools.preview(tool, arguments, chain[1:] if is_whole else chain)
+    preview = await tools.preview(tool, arguments, chain[1:] if is_whole else chain, folder)
     if preview is None:
         return None
     return mask_preview(preview, parts.mask.mask_text)
@@ -57,12 +65,17 @@ async def add_previews(asked: Sequence[AskedQuestion]) -> list[OpenQuestion]:
     """Return the questions, the first of them with what their calls would change."""
     slots = asyncio.Semaphore(AT_ONCE_MAX)
 
-    async def add_preview(parts: AgentParts | None, question: OpenQuestion) -> OpenQuestion:
-        if parts is None:
+    async def add_preview(
+        parts: AgentParts | None, question: OpenQuestion, folder: WorkFolder | None
+    ) -> OpenQuestion:
+        folders = parts.world.folders if parts is not None else None
+        path = folders.find(folder) if folders is not None and folder is not None else None
+        if parts is None or (folder is not None and path is None):
             return question
         async with slots:
-            preview = await preview_call(parts, question.tool, question.arguments, question.chain)
+            call = (question.tool, question.arguments, question.chain)
+            preview = await preview_call(parts, *call, path)
         return replace(question, preview=preview)
 
     shown = await asyncio.gather(*(add_preview(*one) for one in asked[:PREVIEWS_MAX]))
-    return [*shown, *(question for _, question in asked[PREVIEWS_MAX:])]
+    return [*shown, *(question for _, question, _ in asked[PREVIEWS_MAX:])]

@@ -155,7 +155,7 @@ class LiveCallRequests:
     ) -> WrittenReply:
         setup = self._make_setup(request, paid)
         world = _restrict_world(self._caller.world, request.tool.name)
-        openings = RunOpenings(setup, world.clock, self._caller.mask, None, request.tool.name)
+        openings = RunOpenings(setup, world, self._caller.mask, agent=request.tool.name)
         runs = self._make_runs(world, setup, self._caller.mask)
         driver = runs.make_driver(
             state.session,

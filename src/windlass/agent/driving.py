@@ -16,7 +16,7 @@ from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
 from windlass.agent.undo_plans import plan_nested_undo
 from windlass.core.decide.undoing import plan_undo
 from windlass.core.errors import ForOperator, NothingToDo, RunUnfinished, SessionBusy
-from windlass.core.events import Fact, MailRefused
+from windlass.core.events import Fact, MailRefused, RunPaused, RunReleased
 from windlass.core.fold.control import needs_driver
 from windlass.core.fold.run import fold
 from windlass.core.limits import Limits
@@ -224,7 +224,27 @@ class SessionDriver:
             return await journal.read_mail(state.session, "prompts", state.prompts_taken)
         return await journal.read_mail(state.session, "control", state.mail_taken)
 
-    def _open_queued(self, state: State, letter: Letter) -> Sequence[Fact]:
+    def require_folder(self, state: State) -> None:
+        """Raise WorkspaceMissing if this process does not have the folder of a session."""
+        self._openings.require_folder(state)
+
+    async def begin_paused(self, session: str, reason: str, by: str) -> None:
+        """Begin the run of the first prompt in the queue, if there is one, and pause it at once."""
+        state = await self._runs.read_state(session)
+        prompts = self._own_prompts(await self.read_letters(state, "prompts"))
+        if not prompts or await self._refuse_first(session, prompts):
+            return
+
+        def begin(state: State) -> Sequence[Fact]:
+            started = self._open_queued(state, prompts[0], needs_folder=False)
+            return (*started, RunPaused(reason, by), RunReleased("parked"))
+
+        await self._runs.write_facts(session, begin)
+        await self._remove_taken(session)
+
+    def _open_queued(
+        self, state: State, letter: Letter, *, needs_folder: bool = True
+    ) -> Sequence[Fact]:
         """Begin the run of a prompt from the queue."""
         message = letter.message
         if not isinstance(message, PromptMail) or state.prompts_taken >= letter.number:
@@ -239,10 +259,11 @@ class SessionDriver:
             trace=message.trace,
             earlier=message.earlier,
             budgets=message.budgets,
+            own_folder=message.own_folder,
             mail=letter.number,
             on_partial="restart",
         )
-        return self._openings.open_new(state, task)
+        return self._openings.open_new(state, task, needs_folder=needs_folder)
 
     async def _refuse_first(self, session: str, prompts: Sequence[Letter]) -> bool:
         """Refuse the first prompt of the queue if it must begin no run; return whether it was."""

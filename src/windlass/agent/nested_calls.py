@@ -185,7 +185,7 @@ class NestedCallSession:
         world = self._make_world(model)
         setup = self._make_setup(world)
         runs = self._make_runs(world, setup, self._run.mask)
-        openings = RunOpenings(setup, world.clock, self._run.mask, None, world.agent)
+        openings = RunOpenings(setup, world, self._run.mask)
         driver = runs.make_driver(
             session, partial(self._open, openings), partial(self._show_nested, session)
         )
@@ -233,13 +233,15 @@ class NestedCallSession:
 
     def _open(self, openings: RunOpenings, state: State) -> Sequence[Fact]:
         """Open a run, in a session that has none or whose last one has ended."""
-        caller = self._run.read_state().run
+        state_of_caller = self._run.read_state()
+        caller = state_of_caller.run
         task = RunTask(
             prompt=(TextPart(self._nesting.code),),
             caller=caller.caller if caller else "",
             context=caller.context if caller else {},
             parent=self._parent_call,
             labels=tuple(sorted(self._nesting.context.labels)),
+            folder=state_of_caller.folder,
         )
         return openings.open_new(state, task)
 

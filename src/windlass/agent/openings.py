@@ -33,7 +33,8 @@ from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup, describe_drift
 from windlass.core.state import StartKey, State
 from windlass.core.verdicts import PersonAnswer
-from windlass.ports import Clock
+from windlass.core.work_folder import WorkFolder
+from windlass.ports import World
 
 
 class RunTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +59,10 @@ class RunTask(msgspec.Struct, frozen=True, kw_only=True):
     """What happens when a reply breaks off after some of it was seen."""
     budgets: tuple[Budget, ...] = ()
     """Shared budgets that this run draws on, besides those of the agent."""
+    own_folder: bool = False
+    """Whether a new session works in a folder of the caller's own."""
+    folder: WorkFolder | None = None
+    """The folder of the run that a sub-agent or code works for."""
 
 
 class StartRepeated(ForOperator):
@@ -70,28 +75,32 @@ class RunOpenings:
     def __init__(
         self,
         setup: Setup,
-        clock: Clock,
+        world: World,
         mask: Mask,
-        instructions: InstructionFunction | None,
-        agent: str = "",
+        instructions: InstructionFunction | None = None,
+        agent: str | None = None,
         undo_setup: Setup | None = None,
     ) -> None:
+        """Open runs in a world, by default under the name of its agent."""
         self._setup = setup
         self._undo_setup = undo_setup or setup
-        self._clock = clock
+        self._world = world
         self._mask = mask
         self._instructions = instructions
-        self._agent = agent
+        self._agent = world.agent if agent is None else agent
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools of the agent."""
         return self._setup.tools
 
-    def open_new(self, state: State, task: RunTask) -> Sequence[Fact]:
+    def open_new(self, state: State, task: RunTask, *, needs_folder: bool = True) -> Sequence[Fact]:
         """Open a new run. Raises RunUnfinished if the last one has not ended.
 
-        Raises ConfigError for earlier messages in a session that has a conversation already.
+        `needs_folder`: False for a run that is paused before it does anything.
+
+        Raises WorkspaceMissing if the folder of the session is not here. Raises ConfigError for
+        earlier messages in a session that has a conversation already.
         """
         if task.key and find_start(state, task.key) is not None:
             raise StartRepeated(f"session {state.session} has a run with the key {task.key!r}")
@@ -102,6 +111,9 @@ class RunOpenings:
                 "Leave `messages` out to go on with it, or leave `session` out to begin a new one."
             )
         _require_undone(state)
+        if needs_folder:
+            self.require_folder(state)
+        folder = self._choose_folder(state, task)
         number = state.run.number + 1 if state.run else 1
         setup = self._setup_for(Briefing(state.session, number, task.caller, task.context))
         setup = add_budgets(setup, task.budgets)
@@ -123,8 +135,25 @@ class RunOpenings:
                 trace=task.trace,
                 mail=task.mail,
                 on_partial=task.on_partial,
+                folder=folder,
             ),
         )
+
+    def _choose_folder(self, state: State, task: RunTask) -> WorkFolder | None:
+        """Return the folder of a new run: the session's, its caller's, or None, the agent's own.
+
+        Raises ConfigError if it cannot be made.
+        """
+        if state.has_folder:
+            return state.folder
+        if task.own_folder and self._world.folders is not None:
+            return self._world.folders.create(task.caller)
+        return task.folder
+
+    def require_folder(self, state: State) -> None:
+        """Raise WorkspaceMissing if the folder of a session is not here."""
+        if state.folder is not None:
+            self._world.find_folder(state.folder)
 
     def open_undo(
         self,
@@ -146,6 +175,7 @@ class RunOpenings:
         _require_ended(state)
         if state.seq != seq:
             raise SessionBusy(f"session {state.session} has gone on meanwhile: undo it again")
+        self.require_folder(state)
         number = state.run.number + 1 if state.run else 1
         setup = self._undo_setup
         if limits is not None:
@@ -161,6 +191,7 @@ class RunOpenings:
             labels=labels,
             rules=RULES_VERSION,
             agent=self._agent,
+            folder=state.folder,
         )
         return (started, plan.make_fact(number))
 
@@ -181,10 +212,12 @@ class RunOpenings:
     def _take_over(self, state: State, *, consent: bool) -> RunResumed:
         """Take over a run that was left open; from here on, the limits of this agent count.
 
-        Raises NothingToDo if no run is open, SetupDrifted if the setup differs without consent.
+        Raises NothingToDo if no run is open, WorkspaceMissing if its folder is not here, and
+        SetupDrifted if the setup differs without consent.
         """
         if not state.is_active or state.setup is None:
             raise _no_open_run(state)
+        self.require_folder(state)
         if state.run is not None and state.run.is_undo:
             return self._take_over_undo(state, consent=consent)
         offered = self._limited_setup(state.run.context if state.run is not None else {})
@@ -230,7 +263,7 @@ class RunOpenings:
         consent: bool,
     ) -> Sequence[Fact]:
         """Open a run with the answer to one of its questions."""
-        now = max(self._clock.now(), state.at)
+        now = max(self._world.clock.now(), state.at)
         fact = make_answer(state, call_id, reply, now, digest=digest, by=by)
         return (self._take_over(state, consent=consent), fact)
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypedDict, cast, get_args,
 import msgspec
 from msgspec.structs import replace
 
+from windlass.agent.folder_store import FolderStore
 from windlass.agent.observers import RunObserver
 from windlass.core.admission import PRIORITY_KEY
 from windlass.core.context import Compaction, Hydration
@@ -132,6 +133,8 @@ class AgentOptions(TypedDict, total=False):
     """How often and after which wait a failed request is made again."""
     timeouts: Timeouts | None
     """How long a model may be silent."""
+    folders: FolderStore | None
+    """Where callers have their folders, for `own_folder`; below the state folder by default."""
     clock: Clock | None
     """Time and random numbers; the machine's own by default."""
 
@@ -213,6 +216,9 @@ class RunOptions(TypedDict, total=False):
     budgets: Sequence[Budget]
     """Shared budgets that this run draws on, besides those of the agent. They stay with the run,
     whoever drives it."""
+    own_folder: bool
+    """Whether a new session works in a folder of its caller's own, in `folders` of the agent,
+    instead of the one that its tools were built with. A session keeps its folder."""
 
 
 class CheckedRunOptions(TypedDict):
@@ -226,6 +232,7 @@ class CheckedRunOptions(TypedDict):
     trace: str
     on_partial: OnPartial | Literal[""]
     budgets: tuple[Budget, ...]
+    own_folder: bool
 
 
 def check_run_options(options: RunOptions) -> CheckedRunOptions:
@@ -247,6 +254,7 @@ def check_run_options(options: RunOptions) -> CheckedRunOptions:
         trace=_check_trace(options.get("trace", "")),
         on_partial=_check_choice("on_partial", options.get("on_partial", ""), OnPartial),
         budgets=tuple(replace(budget, with_run=True) for budget in options.get("budgets", ())),
+        own_folder=bool(options.get("own_folder", False)),
     )
 
 

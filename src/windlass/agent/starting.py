@@ -18,7 +18,13 @@ from windlass.agent.handles import LaunchedRun, RunHandle
 from windlass.agent.openings import RunOpenings, RunTask, StartRepeated, find_start
 from windlass.agent.options import OnBusy, RunOptions, check_on_busy
 from windlass.agent.runs import LiveRuns
-from windlass.core.errors import ConfigError, ForOperator, RunUnfinished, SessionBusy
+from windlass.core.errors import (
+    ConfigError,
+    ForOperator,
+    RunUnfinished,
+    SessionBusy,
+    WorkspaceMissing,
+)
 from windlass.core.events import Event, RunStarted
 from windlass.core.mail import PromptMail
 from windlass.core.result import OutputT, RunResult
@@ -65,6 +71,17 @@ class RunStarter(Generic[OutputT]):
         on_busy = check_on_busy(options)
         if not options.get("drive", True):
             return await self._leave_to_others(session, task, on_busy)
+        try:
+            return await self._start_here(task, session, on_busy, watcher)
+        except WorkspaceMissing:
+            if not isinstance(self._journal, Mailbox):
+                raise
+            # Another process has the folder. If none does, a worker pauses the run.
+            return await self._leave_to_others(session, task, on_busy)
+
+    async def _start_here(
+        self, task: RunTask, session: str, on_busy: OnBusy, watcher: Watcher | None
+    ) -> RunHandle[OutputT]:
         while True:
             if task.key:
                 found = await self._find_started(session, task)
@@ -242,6 +259,7 @@ class RunStarter(Generic[OutputT]):
             agent=self._runs.world.agent,
             earlier=masked.earlier,
             budgets=task.budgets,
+            own_folder=task.own_folder,
         )
         mailbox = require_mailbox(self._journal)
         receipt = await mailbox.post_mail(session, message, by=task.caller, key=task.key)

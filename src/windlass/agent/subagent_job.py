@@ -169,6 +169,7 @@ class SubagentJob:
                 context=caller.run.context if caller.run else {},
                 parent=self._parent_call,
                 labels=labels,
+                folder=caller.folder,
             ),
         )
 

@@ -23,7 +23,7 @@ def restrict_world(
 ) -> World:
     """Return the world of a sub-agent, which its caller knows by this name.
 
-    It has its own models and tools; journal, blobs, clock and governor are its caller's.
+    It has its own models and tools; journal, blobs, clock, governor and folders are its caller's.
     """
     caller_gate = caller_world.gate
     if caller_gate is not None and caller_world.approver is None:
@@ -39,6 +39,7 @@ def restrict_world(
         blobs=caller_world.blobs,
         clock=caller_world.clock,
         governor=caller_world.governor,
+        folders=caller_world.folders,
         agent=name,
         lineage=lineage,
     )

@@ -18,9 +18,16 @@ import msgspec
 from windlass.agent import control
 from windlass.agent.driving import SessionDriver
 from windlass.agent.expired_questions import ExpiredQuestions
+from windlass.agent.folder_watch import LOOKS, WAIT_S, FolderWatch
 from windlass.agent.runs import LiveRuns
 from windlass.agent.work_items import BACKLOG_SEEN, describe_mailed
-from windlass.core.errors import NothingToDo, SessionBusy, SetupDrifted, WindlassError
+from windlass.core.errors import (
+    NothingToDo,
+    SessionBusy,
+    SetupDrifted,
+    WindlassError,
+    WorkspaceMissing,
+)
 from windlass.core.events import (
     RULES_VERSION,
     CallFinished,
@@ -103,7 +110,9 @@ class Sweeper:
         self._runs = runs
         self._sessions = sessions
         self._troubles: dict[str, _Trouble] = {}
-        self._expired_questions = ExpiredQuestions(runs.world.journal, runs.world.agent)
+        world = runs.world
+        self._expired_questions = ExpiredQuestions(world.journal, world.agent)
+        self._folder_watch = FolderWatch(world.journal, world.clock, world.folders)
 
     @property
     def _journal(self) -> Journal:
@@ -182,11 +191,16 @@ class Sweeper:
         return [*expired, *abandoned]
 
     async def visit(
-        self, session: str, tries_max: int = 5, accepts: AcceptsStart | None = None
+        self,
+        session: str,
+        tries_max: int = 5,
+        accepts: AcceptsStart | None = None,
+        workspace_wait_s: float = WAIT_S,
     ) -> VisitOutcome:
-        """Drive one session until it ends, waits, is paused or is let go; return what came of it.
+        """Drive one session until it ends, waits, is paused or is released; return the outcome.
 
-        The names are those of SweepReport. If the caller is cancelled, the run is released.
+        The names are those of SweepReport. If the caller is cancelled, the run is released. A run
+        whose folder no worker has had for `workspace_wait_s` seconds is parked.
         """
         now = self._runs.world.clock.now()
         trouble = self._troubles.get(session)
@@ -196,6 +210,10 @@ class Sweeper:
             return await self.drive_own(session, tries_max, accepts)
         except SessionBusy:
             return "busy"
+        except WorkspaceMissing:
+            self._troubles[session] = _Trouble(1, now + workspace_wait_s / LOOKS)
+            is_parked = await self.park_without_folder(session, workspace_wait_s)
+            return "parked" if is_parked else "skipped"
         except WindlassError as error:
             # Also a session that is corrupt: the others must not wait for it.
             times = trouble.times + 1 if trouble is not None else 1
@@ -218,7 +236,8 @@ class Sweeper:
     ) -> VisitOutcome:
         """Drive one session if it is this agent's and needs it; errors go to the caller.
 
-        Raises what `Agent.drive` raises, such as SessionBusy and, without consent, SetupDrifted.
+        Raises what `Agent.drive` raises, such as SessionBusy, WorkspaceMissing and, without
+        consent, SetupDrifted.
         """
         facts = await self._journal.read(session)
         state = fold(session, facts)
@@ -236,9 +255,31 @@ class Sweeper:
                 session, f"{tries_max} drivers in a row died in it without any progress"
             )
             return "parked"
+        self._sessions.require_folder(state)
         await self._sessions.drive(session, consent=consent)
         self._troubles.pop(session, None)
+        self._folder_watch.forget(session)
         return "driven"
+
+    async def park_without_folder(self, session: str, wait_s: float = WAIT_S) -> bool:
+        """Pause a run whose folder no worker has had for `wait_s` seconds; return whether it is.
+
+        A prompt in the queue becomes a run first, so that the reason is on record.
+        """
+        state = await self._runs.read_state(session)
+        folder = state.folder
+        if folder is None or not await self._folder_watch.is_lost(session, folder, wait_s):
+            return False
+        self._folder_watch.forget(session)
+        why = (
+            f"no worker has had its folder {folder.name} (store {folder.store}) for {wait_s:g} s; "
+            "start one that has it"
+        )
+        if state.is_active:
+            await self.park(session, why)
+        else:
+            await self._sessions.begin_paused(session, _parked_reason(why), SWEEPER)
+        return True
 
     async def cancel_all(self, session: str, reason: str) -> None:
         """End the open run of a session, wherever it is driven, and refuse its queue."""
@@ -260,9 +301,7 @@ class Sweeper:
 
     async def park(self, session: str, why: str) -> None:
         """Pause a run that leads nowhere here. Resuming it is what takes it up again."""
-        reason = (
-            f"parked: {why}. Look at it with `windlass sessions explain`, then resume or cancel it"
-        )
+        reason = _parked_reason(why)
 
         def park(state: State) -> Sequence[Fact]:
             if not state.is_active or state.run is None or state.run.pause is not None:
@@ -275,6 +314,10 @@ class Sweeper:
 
         await self._runs.write_facts(session, park)
         _log.warning("session %s is %s", session, reason)
+
+
+def _parked_reason(why: str) -> str:
+    return f"parked: {why}. Look at it with `windlass sessions explain`, then resume or cancel it"
 
 
 def count_fruitless_tries(facts: Sequence[Fact]) -> int:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from windlass.agent.agent import Agent
+from windlass.agent.folder_watch import WAIT_S, StoreBeat
 from windlass.agent.sweeping import AcceptsStart
 from windlass.agent.work_items import BACKLOG_SEEN, WorkItem, describe_mailed
 from windlass.core.errors import ConfigError, WindlassError
@@ -54,6 +55,8 @@ class WorkLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Between two looks for work. A run whose worker died waits for about as long."""
     tries_max: int = 5
     """A run that was taken over so often without any progress is parked."""
+    workspace_wait_s: float = WAIT_S
+    """How long a run waits for a worker that has the folder it works in, before it is parked."""
 
     def __post_init__(self) -> None:
         check_numbers(self, *self.__struct_fields__)
@@ -103,10 +106,18 @@ class SessionWorker:
         self._left_some = False
         """The last look began all that it may, so there may be more to do."""
         self._woken = asyncio.Event()
+        self._beats = self._make_beats()
 
     @property
     def _clock(self) -> Clock:
         return next(iter(self._agents.values())).parts.world.clock
+
+    def _make_beats(self) -> list[StoreBeat]:
+        """Make what reports the stores of the agents' folders: one for each store."""
+        worlds = [agent.parts.world for agent in self._agents.values()]
+        stores = {id(world.folders): world.folders for world in worlds}
+        wait_s = self._limits.workspace_wait_s
+        return [StoreBeat(self._journal, self._clock, one, wait_s) for one in stores.values()]
 
     @property
     def driving(self) -> Sequence[WorkItem]:
@@ -133,6 +144,8 @@ class SessionWorker:
         try:
             while True:
                 try:
+                    for beat in self._beats:
+                        await beat.report()
                     await self.look()
                 except WindlassError as error:
                     # The journal may be away for a while. What it holds is still to be done.
@@ -191,7 +204,10 @@ class SessionWorker:
                 self._rest_until[item.session] = self._clock.now() + REST_S
                 return
             sweeper = self._agents[item.agent].sweeper
-            outcome = await sweeper.visit(item.session, self._limits.tries_max, self._accepts)
+            limits = self._limits
+            outcome = await sweeper.visit(
+                item.session, limits.tries_max, self._accepts, limits.workspace_wait_s
+            )
             if outcome == "skipped":
                 self._rest_until[item.session] = self._clock.now() + REST_S
             elif placer is not None and outcome == "driven":

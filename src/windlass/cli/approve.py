@@ -188,12 +188,14 @@ async def _show_changes(
     flags: Mapping[str, object],
 ) -> None:
     """Write what the call would change, if that can be said here."""
-    if question.agents or explain_program_run(session, await journal.read(session)):
+    facts = await journal.read(session)
+    if question.agents or explain_program_run(session, facts):
         return
     # The answer does not need it. Whoever resumes the run is told what is wrong.
     with suppress(WindlassError):
         agent = await load_recorded_agent(journal, session, flags, open_folder=context.open_folder)
-        preview = await agent.preview_call(question.call.name, question.arguments)
+        folder = fold(session, facts).folder
+        preview = await agent.preview_call(question.call.name, question.arguments, folder)
         if preview is not None:
             show_preview(context.terminal.screen, preview)
 

@@ -33,6 +33,7 @@ from windlass.core.errors import (
     RunUnfinished,
     SessionBusy,
     SetupDrifted,
+    WorkspaceMissing,
 )
 from windlass.core.events import Outcome
 
@@ -77,6 +78,7 @@ ERROR_CODES: Mapping[type[Exception], int] = {
     FolderNotTrusted: UNTRUSTED,  # Before ConfigError, which it is too.
     ConfigError: USAGE,
     SetupDrifted: USAGE,
+    WorkspaceMissing: USAGE,
     JournalFailed: JOURNAL,
     JournalCorrupt: JOURNAL,
     SessionBusy: BUSY,

@@ -19,6 +19,7 @@ from windlass.project.settings import (
     SANDBOX_MODES,
     SETTING_KEYS,
     THINKING_MODES,
+    WORKSPACE_SETTINGS,
 )
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -87,6 +88,29 @@ def _permission_options(command: CommandT) -> CommandT:
             trust_option,
         ],
     )
+
+
+def workspace_options(command: CommandT) -> CommandT:
+    """Where the runs of callers work."""
+    return _apply_options(
+        command,
+        [
+            click.option(
+                "--workspace",
+                type=click.Choice(WORKSPACE_SETTINGS),
+                help="per-caller, the default: each caller works in a folder of its own. shared: "
+                "all callers read and change the files of this folder.",
+            ),
+            workspace_store_option,
+        ],
+    )
+
+
+workspace_store_option = click.option(
+    "--workspace-store",
+    metavar="FOLDER",
+    help="Where callers have their folders; give a mount if workers on other machines share them.",
+)
 
 
 def limit_options(command: CommandT) -> CommandT:

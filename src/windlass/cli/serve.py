@@ -11,8 +11,14 @@ from typing import Any, NamedTuple
 import click
 
 import windlass.cli.engine as engine_module
+from windlass.agent.agent import Agent
 from windlass.cli.command_context import load_context
-from windlass.cli.options import agent_options, collect_flags, limit_options
+from windlass.cli.options import (
+    agent_options,
+    collect_flags,
+    limit_options,
+    workspace_options,
+)
 from windlass.core.errors import ConfigError
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.names import show_journal_name
@@ -107,6 +113,7 @@ Examples:
     help="Whether to drive runs here, or leave them to windlass worker.",
 )
 @engine_module.engine_option
+@workspace_options
 @click.option("--jwt-issuer", metavar="URL", help="An identity provider whose tokens count.")
 @click.option("--jwt-audience", metavar="NAME", help="For whom its tokens must be meant.")
 @click.option("--jwt-keys", default="", metavar="URL", help="Its keys (JWKS), if not announced.")
@@ -153,8 +160,9 @@ def serve(
     make_service = partial(Service, outside=outside, drives=drives, engine=placing)
     entry = EntryOptions(opens_page=opens_page, shows_login=given["shows_login"])
     if target is not None:
-        serving = _serve_program(target, journal, options, make_service, entry)
-        asyncio.run(serving)
+        make_service = partial(make_service, workspace=given["workspace"] or "per-caller")
+        found = import_agents(target, given["workspace_store"])
+        asyncio.run(_serve_program(found, journal, options, make_service, entry))
         return
     flags = collect_flags({**given, "journal": journal})
     context = load_context(flags, trust=given["trust"]).with_chosen_model()
@@ -165,7 +173,12 @@ def serve(
         async with opened as kept, open_project_agents(project_agents, kept) as served:
             for warning in served.warnings:
                 click.echo(warning, err=True)
-            service = make_service(served.agents, journal=kept, contexts=served.contexts)
+            service = make_service(
+                served.agents,
+                journal=kept,
+                contexts=served.contexts,
+                workspace=context.agent.settings.workspace,
+            )
             await _serve_service(service, options, entry)
 
     asyncio.run(run())
@@ -197,13 +210,12 @@ def _read_jwt_options(given: Mapping[str, Any]) -> JwtOptions | None:
 
 
 async def _serve_program(
-    target: str,
+    found: Mapping[str, Agent[Any]] | list[Agent[Any]] | Service,
     journal: str | None,
     options: ServeOptions,
     make_service: Callable[..., Service],
     entry: EntryOptions,
 ) -> None:
-    found = import_agents(target)
     if isinstance(found, Service):
         await _serve_service(found, options, entry)
         return

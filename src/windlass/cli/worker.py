@@ -9,10 +9,16 @@ import click
 
 import windlass.cli.engine as fleet
 from windlass.agent.agent import Agent
+from windlass.agent.folder_watch import WAIT_S
 from windlass.agent.sweeping import AcceptsStart
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.cli.command_context import load_context
-from windlass.cli.options import agent_options, collect_flags, limit_options
+from windlass.cli.options import (
+    agent_options,
+    collect_flags,
+    limit_options,
+    workspace_store_option,
+)
 from windlass.core.errors import ConfigError
 from windlass.core.events import RunStarted
 from windlass.journals.memory import MemoryJournal
@@ -64,6 +70,15 @@ Examples:
     "--journal", metavar="NAME", help="Where the sessions are kept: a path or postgresql://…"
 )
 @fleet.engine_option
+@workspace_store_option
+@click.option(
+    "--workspace-wait",
+    type=click.FloatRange(0, min_open=True),
+    default=WAIT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a run waits for a worker that has its folder, before it is paused.",
+)
 @click.option(
     "--drift",
     type=click.Choice(("refuse", "same-digest-only", "consent")),
@@ -120,11 +135,12 @@ def worker(target: str | None, journal: str | None, **given: Any) -> None:  # no
         runs_per_caller=given["runs_per_caller"],
         runs_per_provider=given["runs_per_provider"],
         sweep_s=given["sweep"],
+        workspace_wait_s=given["workspace_wait"],
     )
     plan = WorkPlan(limits, given["engine"], given["drift"])
     set_up_logs(given["log_format"])
     if target is not None:
-        asyncio.run(_work_for_program(target, journal, plan))
+        asyncio.run(_work_for_program(target, given["workspace_store"], journal, plan))
         return
     flags = collect_flags({**given, "journal": journal})
     context = load_context(flags, trust=given["trust"]).with_chosen_model()
@@ -141,8 +157,10 @@ def worker(target: str | None, journal: str | None, **given: Any) -> None:  # no
     asyncio.run(run())
 
 
-async def _work_for_program(target: str, journal: str | None, plan: WorkPlan) -> None:
-    found = import_agents(target)
+async def _work_for_program(
+    target: str, workspace_store: str | None, journal: str | None, plan: WorkPlan
+) -> None:
+    found = import_agents(target, workspace_store)
     if isinstance(found, Service):
         raise ConfigError(f"{target} is a service: name its agents, or run windlass serve {target}")
     async with open_journal(journal_name(named=journal)) as kept:

@@ -16,6 +16,7 @@ WindlassError
 │   ├── NothingToDo       there is no open run or question to act on
 │   ├── OutputMissing     the run did not complete, so it has no output
 │   ├── SetupDrifted      the run was recorded with another configuration: consent is needed
+│   ├── WorkspaceMissing  the folder that the session works in is not on this machine
 │   └── JournalFailed     the store did not accept or return a record
 ├── JournalCorrupt        nobody can act: the record contradicts itself
 │   └── IllegalFact       a fact that cannot follow the facts before it
@@ -66,6 +67,7 @@ __all__ = [
     "SetupDrifted",
     "UpgradeUnfinished",
     "WindlassError",
+    "WorkspaceMissing",
     "failure_error",
     "fault_from_error",
 ]
@@ -148,6 +150,10 @@ class SetupDrifted(ForOperator):
             "This agent's configuration differs from the one the run was started with: "
             f"{changes}. Pass consent=True to go on."
         )
+
+
+class WorkspaceMissing(ForOperator):
+    """The folder that the session works in is not here. Nothing begins in an empty one instead."""
 
 
 class JournalFailed(ForOperator):

@@ -84,6 +84,7 @@ from windlass.core.verdicts import (
     OutputMismatch,
     Verdict,
 )
+from windlass.core.work_folder import WorkFolder
 
 VOCABULARY_VERSION = 1
 """The version of the facts and their fields, which each record begins with.
@@ -135,6 +136,8 @@ class RunStarted(PlacedEvent, frozen=True, tag="RunStarted"):
     driver: str = ""
     """A random name of the driver. Without it, two drivers that open a run at the same place, while
     a clock stands still, would write the same record, and each would take it for its own."""
+    folder: WorkFolder | None = None
+    """The folder that the tools work in; None for the one that the agent was built with."""
 
 
 class RunResumed(PlacedEvent, frozen=True, tag="RunResumed"):

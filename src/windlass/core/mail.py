@@ -90,6 +90,8 @@ class PromptMail(
     """A conversation from elsewhere that a new session goes on with."""
     budgets: tuple[Budget, ...] = ()
     """Shared budgets that the run draws on, besides those of the agent."""
+    own_folder: bool = False
+    """Work in a folder of the caller's own, in the store of the worker that begins the run."""
 
 
 ControlMail = SteerMail | CancelMail | PauseMail | ContinueMail | AnswerMail | RaiseLimitsMail

@@ -26,6 +26,7 @@ from windlass.core.setup import Setup
 from windlass.core.token_bounds import fixed_tokens_max, framing_tokens_max, message_tokens_max
 from windlass.core.transcript import Transcript
 from windlass.core.verdicts import Ask, Grant
+from windlass.core.work_folder import WorkFolder
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -253,6 +254,10 @@ class State(msgspec.Struct, frozen=True, gc=False):
     """The last message of the queue of prompts that became a fact."""
     start_keys: tuple[StartKey, ...] = ()
     """The starts that a caller named, over all runs."""
+    folder: WorkFolder | None = None
+    """The folder that the tools work in; None for the one that the agent was built with."""
+    has_folder: bool = False
+    """A run has begun here, so that the next one works in the same folder."""
 
     @property
     def is_active(self) -> bool:

@@ -20,7 +20,13 @@ from windlass.agent.agent import Agent
 from windlass.agent.sweeping import AcceptsStart, VisitOutcome
 from windlass.agent.work_items import WorkItem
 from windlass.agent.working import SessionWorker
-from windlass.core.errors import NothingToDo, SessionBusy, SetupDrifted, WindlassError
+from windlass.core.errors import (
+    NothingToDo,
+    SessionBusy,
+    SetupDrifted,
+    WindlassError,
+    WorkspaceMissing,
+)
 from windlass.core.events import RunStarted
 from windlass.core.mail import PromptMail
 from windlass.core.setup import Setup, digest_configuration
@@ -44,6 +50,8 @@ HEARTBEATS = 4
 BUSY_WAIT_S = 0.5
 BUSY_WAIT_MAX_S = 15.0
 RELEASED_WAIT_S = 0.1
+FOLDER_WAIT_S = 5.0
+"""Until another worker is asked to drive a session whose folder this one does not have."""
 CANCEL_REASON = "cancelled in the engine"
 _log = get_logger(__name__)
 
@@ -113,6 +121,10 @@ class SessionActivities:
             return DriveReport("gone")
         except SetupDrifted as error:
             return await self._on_drift(item, error)
+        except WorkspaceMissing:
+            if await self._agent.sweeper.park_without_folder(item.session):
+                return DriveReport("paused")
+            raise _come_back_later("WorkspaceMissing", FOLDER_WAIT_S) from None
         return await self._report(item.session, outcome)
 
     async def _wait_for_run(self, item: WorkItem, *, consent: bool) -> VisitOutcome:

@@ -257,6 +257,7 @@ async def queue_scheduled_prompt(agent: Agent[Any], session: str, schedule: str)
         session=scheduled.session or session,
         key=f"schedule:{session}",
         caller=scheduled.caller,
+        own_folder=bool(scheduled.caller),
         on_busy="queue",
         drive=False,
     )

@@ -49,7 +49,7 @@ class GrantGate:
             return verdict
         if verdict.arguments is not None:
             arguments = verdict.arguments
-        call = PreparedCall(request.tool, arguments, self._root)
+        call = PreparedCall(request.tool, arguments, request.folder or self._root)
         coverage = describe_coverage(call, request.grants, request.labels)
         if coverage is None:
             return verdict

@@ -134,7 +134,8 @@ class RuleGate:
 
     async def judge(self, request: GateRequest) -> Verdict:
         """Decide by the strictest rule that matches the call, or by the default."""
-        ruling = self.decide_call(PreparedCall(request.tool, request.arguments, self._root))
+        root = request.folder or self._root
+        ruling = self.decide_call(PreparedCall(request.tool, request.arguments, root))
         rule = f"{self.title}: {ruling.rule or f'default {self.default}'}"
         reason = ruling.rule.reason if ruling.rule else self._default_reason
         match ruling.decision:

@@ -95,7 +95,8 @@ class SafeCommandGate:
         if not FREE_ARGUMENTS.issuperset(request.arguments):
             return verdict
         command = request.arguments.get("command")
-        if isinstance(command, str) and is_safe_command(command, self._root):
+        root = Path(request.folder) if request.folder else self._root
+        if isinstance(command, str) and is_safe_command(command, root):
             return Allow(f"{self.name}: the command only looks")
         return verdict
 

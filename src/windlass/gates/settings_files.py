@@ -36,7 +36,7 @@ class SettingsFilesGuard:
         path = request.arguments.get("path")
         if request.tool.name not in WRITING_TOOLS or not isinstance(path, str):
             return Allow(self.name)
-        if not self._holds_settings(path):
+        if not self._holds_settings(path, request.folder or self._root):
             return Allow(self.name)
         shown = printable_text(path, PATH_CHARS_MAX)
         return Ask(
@@ -48,8 +48,8 @@ class SettingsFilesGuard:
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
         return Allow(self.name)
 
-    def _holds_settings(self, path: str) -> bool:
-        written = os.path.join(self._root, path)  # noqa: PTH118 - an argument of a model
+    def _holds_settings(self, path: str, root: str) -> bool:
+        written = os.path.join(root, path)  # noqa: PTH118 - an argument of a model
         try:
             real = os.path.realpath(written)
         except (OSError, ValueError):

@@ -56,6 +56,7 @@ from windlass.ports.world import (
     Recaller,
     RunBoundTools,
     Watcher,
+    WorkFolders,
     World,
 )
 
@@ -108,6 +109,7 @@ __all__ = [
     "Tools",
     "UndoableTools",
     "Watcher",
+    "WorkFolders",
     "World",
     "WrittenReply",
 ]

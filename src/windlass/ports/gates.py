@@ -28,6 +28,8 @@ class GateRequest(msgspec.Struct, frozen=True):
     """On whose behalf the agent runs."""
     context: Mapping[str, Any] = {}
     """What the program that runs the agent says; no model and no tool can write it."""
+    folder: str = ""
+    """The folder that the tools work in, if it is not the one that the agent was built with."""
 
 
 class Gate(Protocol):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -120,6 +121,8 @@ class CallContext(msgspec.Struct, frozen=True):
     """Ask to go on after `park`. False: it is too late, and the call must wait to be cancelled."""
     undoes: UndoneCall | None = None
     """The earlier call that this one undoes, if it undoes one."""
+    folder: Path | None = None
+    """The folder that the run works in; None for the one that the tools were built with."""
     keep_leftover: "Callable[[asyncio.Future[Any]], None]" = _ignore_leftover
     """Say that something of the call runs on after it was given up, until this is done."""
     ask_person: Callable[[Question], Awaitable[PersonAnswer | None]] = _ask_nobody
@@ -203,12 +206,17 @@ class PreviewingTools(Protocol):
     """Tools that can say what a call would change before it runs."""
 
     async def preview(
-        self, name: str, arguments: Mapping[str, Any], chain: Sequence[str] = ()
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        chain: Sequence[str] = (),
+        folder: Path | None = None,
     ) -> CallPreview | None:
         """Return what a call would change if it ran now; None if that is not known.
 
         `chain`: the sub-agents from the top down to the one whose tool it is; none for these tools
-        themselves. It changes nothing, answers in seconds and does not raise.
+        themselves. `folder`: the one that the call works in, if it is not the tools' own. It
+        changes nothing, answers in seconds and does not raise.
         """
         ...
 

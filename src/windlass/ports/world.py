@@ -1,15 +1,18 @@
 """Everything that a run touches, and the run that a sub-agent works for."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from windlass.core.errors import WorkspaceMissing
 from windlass.core.events import Delta, Event, KnowledgeRecalled, NestedEvent
 from windlass.core.messages import CallOutcome, Label, ToolResult, ToolSpec
 from windlass.core.schema import JsonSchema
 from windlass.core.secrets.mask import Mask
 from windlass.core.state import State
+from windlass.core.work_folder import WorkFolder
 from windlass.ports.gates import Approver, Gate
 from windlass.ports.journals import BlobStore, Journal
 from windlass.ports.models import Model, RequestGovernor, Timeouts
@@ -29,6 +32,22 @@ class Clock(Protocol):
 
     def random_fraction(self) -> float:
         """Return a random number from 0 to 1."""
+        ...
+
+
+class WorkFolders(Protocol):
+    """A store of folders that callers work in, each in one of its own."""
+
+    def create(self, caller: str) -> WorkFolder:
+        """Return the folder of a caller, made if it does not exist. Raises ConfigError."""
+        ...
+
+    def find(self, folder: WorkFolder) -> Path | None:
+        """Return the path of a folder; None if this store does not have it."""
+        ...
+
+    def read_id(self) -> str:
+        """Return the id of this store; empty if it holds no folder yet."""
         ...
 
 
@@ -65,6 +84,19 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Makes what a running call of this id may ask with; None: calls cannot ask for anything."""
     check_output: Callable[[str], str | None] | None = None
     """Returns what is wrong with a final reply, in words for the model; None if it fits."""
+    folders: WorkFolders | None = None
+    """Where the folders of callers are; None if there are none."""
+
+    def find_folder(self, folder: WorkFolder) -> Path:
+        """Return the path of a folder that a run recorded. Raises WorkspaceMissing."""
+        found = self.folders.find(folder) if self.folders is not None else None
+        if found is None:
+            raise WorkspaceMissing(
+                f"the session works in the folder {folder.name} of the store {folder.store}, which "
+                "is not on this machine: go on where it is, or give this process the same "
+                "workspace_store"
+            )
+        return found
 
 
 class ChildRun(Protocol):
@@ -167,6 +199,14 @@ class CallerRun(msgspec.Struct, frozen=True):
     remove_child: Callable[[ChildRun], None] = _ignore_child
     nest_calls: Callable[["CallerRun", NestingCall], NestedCalls] | None = None
     """Prepare the session for the calls that the code of a call makes; None outside of a run."""
+
+    def find_folder(self) -> Path | None:
+        """Return the folder that the tools of the run work in; None for their agent's own.
+
+        Raises WorkspaceMissing.
+        """
+        folder = self.read_state().folder
+        return None if folder is None else self.world.find_folder(folder)
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ import msgspec
 
 from windlass.agent.agent import Agent
 from windlass.agent.call_previews import mask_preview
+from windlass.agent.folder_store import FolderStore
 from windlass.agent.options import build_mask
 from windlass.core.call_preview import CallPreview
 from windlass.core.context import Compaction
@@ -25,6 +26,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits
 from windlass.core.schema import JsonSchema
 from windlass.core.setup import LoopPolicy
+from windlass.core.work_folder import WorkFolder
 from windlass.models.http.errors import mask_keys
 from windlass.models.reply_cache import cache_replies
 from windlass.models.resolve import is_local_url, resolve_model
@@ -54,10 +56,10 @@ from windlass.tools.toolbox import Toolbox
 TOOL_PROFILES = ("all", "none", "core", "read-only")
 """Words for groups of tools: all of them, none, those without MCP, and those that only read."""
 DEFAULT_INSTRUCTIONS = (
-    "You work in the folder {folder} with the tools that you are given. Look before you change "
-    "something, change what was asked for and no more, and check that it works. Some calls are "
-    "judged by a policy or a person first: if one is denied, do not try to get around it. Say "
-    "briefly at the end what you did and what you found."
+    "You work in one folder, with the tools that you are given; relative paths start there. Look "
+    "before you change something, change what was asked for and no more, and check that it works. "
+    "Some calls are judged by a policy or a person first: if one is denied, do not try to get "
+    "around it. Say briefly at the end what you did and what you found."
 )
 """The system prompt if the settings have none."""
 TOOLLESS_INSTRUCTIONS = "Answer briefly and to the point."
@@ -177,17 +179,21 @@ class ProjectAgent:
         async with McpServers(configured, private=True, tokens=tokens) as servers:
             yield servers
 
-    async def preview_call(self, tool: str, arguments: Mapping[str, Any]) -> CallPreview | None:
-        """Return what a call of a tool of ours would change if it ran now; None if nobody says.
+    async def preview_call(
+        self, tool: str, arguments: Mapping[str, Any], folder: WorkFolder | None = None
+    ) -> CallPreview | None:
+        """Return what a call of a tool of ours would change in a folder if it ran now, if known.
 
         No MCP server is started for it.
         """
+        path = FolderStore(self.settings.workspace_store or None).find(folder) if folder else None
+        if folder is not None and path is None:
+            return None
         toolbox = build_toolbox(self.loaded, self.folder, self.project)
-        preview = await toolbox.preview(tool, arguments)
+        preview = await toolbox.preview(tool, arguments, folder=path)
         if preview is None:
             return None
-        mask = build_mask(self.project.secrets.revealed)
-        return mask_preview(preview, mask.mask_text)
+        return mask_preview(preview, build_mask(self.project.secrets.revealed).mask_text)
 
     @asynccontextmanager
     async def open_session(
@@ -225,7 +231,7 @@ class ProjectAgent:
             models[0],
             fallbacks=models[1:],
             name=settings.agent,
-            instructions=build_instructions(settings, self.folder, toolbox, project),
+            instructions=build_instructions(settings, toolbox, project),
             tools=toolbox,
             gate=build_gate(self.loaded, self.folder, project),
             approver=approver,
@@ -237,6 +243,7 @@ class ProjectAgent:
             ),
             rules=LoopPolicy(on_failure=settings.on_failure),
             journal=journal,
+            folders=FolderStore(settings.workspace_store or None),
             secrets=project.secrets.revealed,
             telemetry=hook_observer(settings.hooks),
             compaction=self.compaction,
@@ -348,16 +355,14 @@ def _build_core_tools(
     )
 
 
-def build_instructions(
-    settings: Settings, folder: Path, toolbox: Toolbox, project: ProjectFolder
-) -> str:
+def build_instructions(settings: Settings, toolbox: Toolbox, project: ProjectFolder) -> str:
     """The system prompt: the settings' or our default, then AGENTS.md, then the skills.
 
     What the project says is left out unless the project is trusted: it steers an agent.
     """
     own = settings.instructions or TOOLLESS_INSTRUCTIONS
     if toolbox.specs and not settings.instructions:
-        own = DEFAULT_INSTRUCTIONS.format(folder=folder)
+        own = DEFAULT_INSTRUCTIONS
     if not project.is_trusted:
         return own
     skills = ""

@@ -25,6 +25,7 @@ SandboxMode: TypeAlias = Literal["auto", "require"]
 BrowserMode: TypeAlias = Literal["off", "on", "unconfined"]
 OnFailure: TypeAlias = Literal["keep", "undo"]
 ThinkingMode: TypeAlias = Literal["show", "fold", "hide"]
+WorkspaceSetting: TypeAlias = Literal["per-caller", "shared"]
 
 PERMISSION_MODES: tuple[PermissionMode, ...] = (
     "ask",
@@ -39,6 +40,7 @@ SANDBOX_MODES: tuple[SandboxMode, ...] = ("auto", "require")
 BROWSER_MODES: tuple[BrowserMode, ...] = ("off", "on", "unconfined")
 ON_FAILURE: tuple[OnFailure, ...] = ("keep", "undo")
 THINKING_MODES: tuple[ThinkingMode, ...] = ("show", "fold", "hide")
+WORKSPACE_SETTINGS: tuple[WorkspaceSetting, ...] = ("per-caller", "shared")
 NO_LIMIT = "none"
 """How a file says that there is no limit, because TOML has no null."""
 STEPS_DEFAULT = 25
@@ -84,6 +86,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     journal: str = ""
     retention: float | None = None
     """How long `windlass sessions prune` keeps sessions that have ended, in seconds."""
+    workspace: WorkspaceSetting = "per-caller"
+    """Whether each caller of a service works in a folder of its own, or all in this one."""
+    workspace_store: str = ""
+    """The folder that holds the folders of callers; if empty, one in the user's state folder."""
     hooks: tuple[str, ...] = ()
     """Observers and gates of installed packages that are used, by name."""
     thinking: ThinkingMode = "show"
@@ -254,7 +260,7 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
     "interpreter": SettingKey(
         parse_choice(*INTERPRETER_MODES),
         "the tool python: off, on, or tools: its code may call the other tools",
-        strictness=("tools", "on", "off").index,
+        of_person=True,
     ),
     "browser": SettingKey(
         parse_choice(*BROWSER_MODES),
@@ -291,6 +297,20 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
     "retention": SettingKey(
         parse_age,
         "how long `windlass sessions prune` keeps sessions that have ended",
+        per_agent=False,
+        of_person=True,
+    ),
+    "workspace": SettingKey(
+        parse_choice(*WORKSPACE_SETTINGS),
+        "per-caller: each caller of a service has a folder of its own; shared: all of them read "
+        "and change the files of this folder",
+        per_agent=False,
+        of_person=True,
+    ),
+    "workspace_store": SettingKey(
+        parse_text,
+        "the folder that holds the folders of callers, such as a mount that all workers share",
+        resolve=resolve_path,
         per_agent=False,
         of_person=True,
     ),

@@ -149,6 +149,7 @@ def _gate_request(
         agent=world.agent,
         caller=run.caller if run else "",
         context=deepcopy(run.context) if run else {},
+        folder=str(world.find_folder(state.folder)) if state.folder else "",
     )
 
 

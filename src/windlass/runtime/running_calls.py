@@ -197,6 +197,7 @@ def _call_context(
         remaining_now=share_now,
         labels=state.labels,
         undoes=_find_undone(state, call_id),
+        folder=world.find_folder(state.folder) if state.folder else None,
         mask_text=recorder.mask.mask_text,
         blobs=world.blobs,
         fencing_token=state.run.opening_seq if state.run else 0,

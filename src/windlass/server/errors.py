@@ -20,6 +20,7 @@ from windlass.core.errors import (
     SetupDrifted,
     UpgradeUnfinished,
     WindlassError,
+    WorkspaceMissing,
 )
 
 
@@ -94,6 +95,7 @@ _KNOWN_ERRORS: tuple[tuple[type[WindlassError], int, str, str, float | None], ..
     (UpgradeUnfinished, 409, "upgrade_unfinished", "Run: windlass migrate --finish", None),
     (NothingToDo, 409, "nothing_to_do", "Read the session to see its present state.", None),
     (SetupDrifted, 409, "setup_drifted", "Send consent: true to go on all the same.", None),
+    (WorkspaceMissing, 409, "workspace_missing", "Go on where its folder is.", None),
     (JournalFailed, 503, "journal_failed", "Try again; see /readyz and the log.", 2.0),
     (JournalCorrupt, 500, "journal_corrupt", "Verify the session and restore a backup.", None),
     (ConfigError, 422, "invalid_request", "Correct the request and send it again.", None),

@@ -1,8 +1,13 @@
 """What the service takes at most, so that no client can use it up."""
 
+from typing import Literal
+
 import msgspec
 
 from windlass.core.limits import check_numbers
+
+WorkspaceMode = Literal["per-caller", "shared"]
+"""Where the runs of callers work: each caller in a folder of its own, or all in the agent's."""
 
 
 class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +57,8 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Between two looks at the schedules: a run starts so late at most."""
     runs_driven: int = 500
     """Runs of others that the service goes on with at a time."""
+    workspace_wait_s: float = 60.0
+    """How long a run waits for a process that has the folder it works in, before it is paused."""
 
     def __post_init__(self) -> None:
         check_numbers(self, *self.__struct_fields__)

@@ -7,15 +7,18 @@ default one; it is recorded without a name, as in the terminal, so that both sho
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 from windlass.agent.agent import Agent
+from windlass.agent.folder_store import FolderStore
 from windlass.core.errors import ConfigError
 from windlass.ports import Journal
 from windlass.project.agents import ProjectAgent, load_agent
 from windlass.project.launches import launch_context
 from windlass.project.program_objects import import_object
 from windlass.project.trust import ProjectFolder
+from windlass.server.served_agents import name_agents, share_folders
 from windlass.server.service import Service
 
 DEFAULT_NAME = "default"
@@ -64,16 +67,24 @@ async def open_project_agents(
         yield served
 
 
-def import_agents(target: str) -> Mapping[str, Agent[Any]] | list[Agent[Any]] | Service:
+def import_agents(
+    target: str, workspace_store: str | None = None
+) -> Mapping[str, Agent[Any]] | list[Agent[Any]] | Service:
     """Return what `MODULE:NAME` names: an agent, several, a service, or a function that makes them.
 
+    `workspace_store`: the folder that holds the folders of callers, if it is not as the agents say.
     Raises ConfigError if there is no such thing.
     """
     suggested = (Agent, Service, list, dict)
     found = import_object(target, example="app:agents", suggested=suggested)
     if callable(found) and not isinstance(found, Agent):
         found = found()
-    return _check_agents(target, found)
+    agents = _check_agents(target, found)
+    if workspace_store is None:
+        return agents
+    if isinstance(agents, Service):
+        raise ConfigError(f"{target} is a service: give its agents folders=FolderStore(…) instead")
+    return share_folders(name_agents(agents), FolderStore(Path(workspace_store).absolute()))
 
 
 def _check_agents(target: str, found: Any) -> Mapping[str, Agent[Any]] | list[Agent[Any]] | Service:  # noqa: ANN401 - whatever the module has

@@ -4,7 +4,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from windlass.agent.agent import Agent
+from windlass.agent.folder_store import FolderStore
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
 from windlass.journals.memory import MemoryJournal
@@ -54,6 +57,16 @@ def share_journal(agents: Mapping[str, Agent[Any]], journal: Journal) -> dict[st
     """Return the agents with this journal: themselves if they have it already."""
     return {
         name: agent if agent.parts.world.journal is journal else agent.with_journal(journal)
+        for name, agent in agents.items()
+    }
+
+
+def share_folders(agents: Mapping[str, Agent[Any]], folders: FolderStore) -> dict[str, Agent[Any]]:
+    """Return the agents with this store for the folders of callers."""
+    return {
+        name: agent.with_parts(
+            replace(agent.parts, world=replace(agent.parts.world, folders=folders))
+        )
         for name, agent in agents.items()
     }
 

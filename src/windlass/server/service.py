@@ -30,6 +30,7 @@ from windlass.core.projection.view import Projection
 from windlass.core.reply_hold import visible_facts
 from windlass.core.session_query import PAGE_SESSIONS, SessionPage, SessionQuery
 from windlass.core.session_summary import UNFINISHED_STATES, SessionState, SessionSummary
+from windlass.core.work_folder import WorkFolder
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import (
     AsyncClosableJournal,
@@ -42,7 +43,7 @@ from windlass.server.background import BackgroundWork
 from windlass.server.duties import OutsideSettings, begin_duties
 from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
-from windlass.server.limits import ServiceLimits
+from windlass.server.limits import ServiceLimits, WorkspaceMode
 from windlass.server.metrics import MetricsRegistry
 from windlass.server.owned_reading import is_driven, read_recorded_facts, wait_for_records
 from windlass.server.quotas.admission import QuotaBook
@@ -83,6 +84,7 @@ class Service(RunControls):
         outside: OutsideSettings | None = None,
         drives: bool = True,
         engine: RunEngine | None = None,
+        workspace: WorkspaceMode = "per-caller",
     ) -> None:
         """Serve agents by their names.
 
@@ -91,7 +93,8 @@ class Service(RunControls):
         its name, besides the context of the token. `outside`: how people reach the service, and
         whom it may send webhooks to. `drives`: whether this process drives runs; if not, workers on
         the same journal do. `engine`: tells those workers of runs, instead of driving them here.
-        Raises ConfigError.
+        `workspace`: whether each caller works in a folder of its own, or all of them in that of the
+        agent (`shared`). Raises ConfigError.
         """
         named = name_agents(agents)
         self._owns_journal = isinstance(journal, str | PurePath)
@@ -100,6 +103,7 @@ class Service(RunControls):
         self._contexts = contexts or {}
         self._drives = drives and engine is None
         self._engine = engine
+        self._shares_workspace = workspace == "shared"
         self.limits = limits or ServiceLimits()
         self.outside = outside or OutsideSettings()
         self.tokens = TokenStore(self.journal)
@@ -113,7 +117,11 @@ class Service(RunControls):
         """Whether new work should be sent here."""
 
     def _make_worker(self) -> SessionWorker:
-        limits = WorkLimits(runs=self.limits.runs_driven, sweep_s=self.limits.sweep_s)
+        limits = WorkLimits(
+            runs=self.limits.runs_driven,
+            sweep_s=self.limits.sweep_s,
+            workspace_wait_s=self.limits.workspace_wait_s,
+        )
         # A run that somebody began in a terminal on the same journal is theirs to resume.
         return SessionWorker(self.agents.values(), limits, accepts=is_served_run)
 
@@ -200,6 +208,8 @@ class Service(RunControls):
             "context": {**self._context_of(agent), **caller.context, SERVICE_KEY: True},
             "drive": self._drives,
             "budgets": budgets,
+            # The person whose machine this is works in the folder of the agent itself.
+            "own_folder": bool(owner) and not self._shares_workspace,
         }
         handle = await agent.start(prompt, session=session, **options)
         self.metrics.note_start(agent.parts.world.agent)
@@ -314,20 +324,25 @@ class Service(RunControls):
         for summary in page:
             known = await self._sessions.read(summary.session)
             if known is not None:
-                asked += self._find_questions(known.summary.agent, known.projection)
+                recorded = known.summary.agent
+                asked += self._find_questions(recorded, known.projection, known.folder)
         return await add_previews(asked), page.cursor
 
     async def read_questions(self, session: OwnedSession) -> list[OpenQuestion]:
         """Return the questions that wait in a session, with what their calls would change."""
-        return await add_previews(list(self._find_questions(session.summary.agent, session.view)))
+        recorded = session.summary.agent
+        asked = self._find_questions(recorded, session.view, session.folder)
+        return await add_previews(list(asked))
 
-    def _find_questions(self, recorded: str, view: Projection) -> Iterator[AskedQuestion]:
+    def _find_questions(
+        self, recorded: str, view: Projection, folder: WorkFolder | None
+    ) -> Iterator[AskedQuestion]:
         """Yield the questions of a session, with its agent if it works here."""
         agent = self._recorded_agents.get(recorded)
         # Workers may be on other machines, which have other files.
         parts = agent.parts if agent is not None and self._drives else None
         for question in view.questions:
-            yield parts, question
+            yield parts, question, folder
 
     # Driving.
 

@@ -12,6 +12,7 @@ from windlass.core.events import Fact, RunStarted, SessionImported
 from windlass.core.projection.project import apply_event
 from windlass.core.projection.view import Projection
 from windlass.core.session_summary import SessionSummary, advance_summary
+from windlass.core.work_folder import WorkFolder
 from windlass.ports import Journal
 
 MaskFacts = Callable[[str, Sequence[Fact]], Iterable[Fact]]
@@ -30,6 +31,8 @@ class KnownSession:
     """The caller of the first run."""
     parent: str = ""
     """The session that it works for, if it belongs to a sub-agent."""
+    folder: WorkFolder | None = None
+    """The folder of the owner's own that the session works in, if it has one."""
     labels: dict[int, str] = field(default_factory=dict[int, str])
     """By the number of a run: what its costs are counted under, as its context says."""
 
@@ -43,6 +46,8 @@ class KnownSession:
         for fact in facts:
             if isinstance(fact, RunStarted) and (label := fact.context.get("label")):
                 self.labels[fact.run] = str(label)
+            if isinstance(fact, RunStarted):
+                self.folder = fact.folder
             if isinstance(fact, RunStarted) and not self.summary.runs:
                 self.owner = fact.caller
                 self.parent = fact.parent.rpartition("/")[0]
@@ -50,6 +55,7 @@ class KnownSession:
                 # Nobody here vouches for what the file says about its caller.
                 self.owner = ""
                 self.parent = ""
+                self.folder = None
             self.summary = advance_summary(self.summary, (fact,))
             self.projection = apply_event(self.projection, fact)
 

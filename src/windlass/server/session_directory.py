@@ -13,6 +13,7 @@ from typing import final
 
 from windlass.core.projection.view import Projection
 from windlass.core.session_summary import SessionSummary
+from windlass.core.work_folder import WorkFolder
 from windlass.evaluation.forks import TRIAL_PREFIX
 from windlass.ports import Journal, SessionCatalog
 from windlass.server.access import Caller, full_session_name
@@ -47,6 +48,8 @@ class OwnedSession:
     """The same, as people see it."""
     labels: Mapping[int, str]
     """By the number of a run: what its costs are counted under."""
+    folder: WorkFolder | None
+    """The folder of the owner's own that the session works in, if it has one."""
     seal: InitVar[_OwnerSeal]
 
     @property
@@ -130,6 +133,7 @@ def _make_handle(caller: Caller, known: KnownSession, owner: str) -> OwnedSessio
         summary=known.summary,
         view=known.projection,
         labels=dict(known.labels),
+        folder=known.folder,
         seal=_SEAL,
     )
 

@@ -7,6 +7,7 @@ import string
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import Path
 from typing import (
     Any,
     Generic,
@@ -65,8 +66,10 @@ ToolExecutor = Literal["thread", "process"]
 ResourceRule: TypeAlias = str | Callable[[Mapping[str, Any]], str | None]
 
 
-NestedPreview = Callable[[str, Mapping[str, Any], Sequence[str]], Awaitable[CallPreview | None]]
-"""Previews a call of a sub-agent: its tool, its arguments, and the sub-agents below."""
+NestedPreview = Callable[
+    [str, Mapping[str, Any], Sequence[str], Path | None], Awaitable[CallPreview | None]
+]
+"""Previews a call of a sub-agent: its tool, its arguments, the sub-agents below, and its folder."""
 
 
 class ToolTraits(TypedDict, total=False):
@@ -151,6 +154,8 @@ class Tool(Generic[P, R]):
     """Takes the effect of a call back."""
     snapshot: ToolFunction | None = field(default=None, repr=False)
     """Returns what `undo` must know, before the call runs."""
+    bind_folder: "Callable[[Path], Tool[..., Any]] | None" = field(default=None, repr=False)
+    """Makes the same tool for another folder; only for tools that work in one."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -243,20 +248,19 @@ def as_tool(given: "Tool[..., Any] | ToolFunction") -> "Tool[..., Any]":
 
 
 def bind_tool(given: "Tool[..., Any]", run: CallerRun) -> "Tool[..., Any]":
-    """Return a tool that has sessions of its own, for one run."""
+    """Return a tool for one run: one that works in the run's folder, or has sessions of its own.
+
+    Raises WorkspaceMissing, or ConfigError if the tool cannot work in the folder.
+    """
+    folder = None if given.bind_folder is None else run.find_folder()
+    if folder is not None and given.bind_folder is not None:
+        given = given.bind_folder(folder)
     if given.bind_run is None:
         return given
     reconcile = given.reconcile
     if given.bind_reconcile is not None:
         reconcile = given.bind_reconcile(run)
     return replace(given, function=given.bind_run(run), reconcile=reconcile)
-
-
-def bind_tools(
-    tools: "Mapping[str, Tool[..., Any]]", run: CallerRun
-) -> "dict[str, Tool[..., Any]]":
-    """Return the tools for one run: those that have sessions of their own get it."""
-    return {name: bind_tool(tool, run) for name, tool in tools.items()}
 
 
 def _function_name(fn: ToolFunction) -> str:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Generic, final
 
 from typing_extensions import TypeVar
@@ -59,6 +60,14 @@ class RunContext(Generic[DepsT_co]):
     def undoes(self) -> UndoneCall | None:
         """The earlier call that this one takes back, in a function given as `@tool(undo=…)`."""
         return self.call.undoes if self.call else None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the caller's own that the run works in.
+
+        None: the run has none, and works where the agent's tools were built to.
+        """
+        return self.call.folder if self.call else None
 
     def wait(self, seconds: float) -> bool:
         """Sleep in a sync tool. Returns True at once when the tool should stop."""

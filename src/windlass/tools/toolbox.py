@@ -8,6 +8,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, final
 
 from windlass.core.call_preview import CallPreview
@@ -34,7 +35,7 @@ from windlass.tools.attempts import (
     ToolTimedOut,
 )
 from windlass.tools.breaker import CircuitBreaker, EndpointVerdict
-from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolFunction, as_tool, bind_tools
+from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolFunction, as_tool, bind_tool
 from windlass.tools.outcomes import (
     breaker_verdict,
     build_result,
@@ -104,6 +105,8 @@ class Toolbox:
         undo_tools = [build_undo_tool(tool) for tool in chosen if tool.undo is not None]
         _check_unique_names([*chosen, *undo_tools])
         self._undo_tools = {tool.name: tool for tool in undo_tools}
+        self._run: CallerRun | None = None
+        """The run that these tools work for, if they are bound to one."""
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -115,8 +118,17 @@ class Toolbox:
         """The tools that undo calls of others, which no model is offered."""
         return tuple(tool.spec for tool in self._undo_tools.values())
 
-    def _find_tool(self, name: str) -> Tool[..., Any] | None:
-        return self._tools.get(name) or self._undo_tools.get(name)
+    def _find_tool(self, name: str, folder: Path | None = None) -> Tool[..., Any] | None:
+        """Return a tool, for the run that it is bound to, or else for a folder; None if unknown.
+
+        Raises WorkspaceMissing if the folder of the run is gone.
+        """
+        tool = self._tools.get(name) or self._undo_tools.get(name)
+        if tool is None:
+            return None
+        if self._run is not None:
+            return bind_tool(tool, self._run)
+        return tool if folder is None or tool.bind_folder is None else tool.bind_folder(folder)
 
     @property
     def tools(self) -> tuple[Tool[..., Any], ...]:
@@ -145,12 +157,15 @@ class Toolbox:
         )
 
     def bind_run(self, run: CallerRun) -> "Toolbox":
-        """Return the same tools for one run: tools of sub-agents get the run that they work for."""
-        if all(tool.bind_run is None for tool in self._tools.values()):
+        """Return the same tools for one run.
+
+        Those of sub-agents get the run that they work for, and those that work in a folder use the
+        one that the run recorded.
+        """
+        if all(tool.bind_run is None and tool.bind_folder is None for tool in self.tools):
             return self
         other = copy.copy(self)
-        other._tools = bind_tools(self._tools, run)  # noqa: SLF001 - a copy of our own
-        other._undo_tools = bind_tools(self._undo_tools, run)  # noqa: SLF001 - as above
+        other._run = run  # noqa: SLF001 - a copy of our own
         return other
 
     def with_deps(self, deps: object) -> "Toolbox":
@@ -174,19 +189,25 @@ class Toolbox:
         return None if tool is None else tool.find_resource(arguments)
 
     async def preview(
-        self, name: str, arguments: Mapping[str, Any], chain: Sequence[str] = ()
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        chain: Sequence[str] = (),
+        folder: Path | None = None,
     ) -> CallPreview | None:
         """Return what a call would change if it ran now; None if its tool does not say."""
         if chain:
             below = [tool.team for tool in self._tools.values() if chain[0] in tool.team]
             # Two tools may know an agent of this name: nobody says which of them asks.
-            return await below[0][chain[0]](name, arguments, chain[1:]) if len(below) == 1 else None
-        tool = self._find_tool(name)
+            if len(below) != 1:
+                return None
+            return await below[0][chain[0]](name, arguments, chain[1:], folder)
+        tool = self._find_tool(name, folder)
         return None if tool is None else await preview_call(tool, arguments)
 
     async def take_snapshot(self, cleared: ClearedCall, context: CallContext) -> str:
         """Return what must be known to undo a call that is about to run; empty if nothing."""
-        tool = self._tools.get(cleared.call.name)
+        tool = self._find_tool(cleared.call.name)
         if tool is None or tool.snapshot is None:
             return ""
         progress = ProgressRelay(context.report)
@@ -322,7 +343,8 @@ class Toolbox:
 
     def recover(self) -> Sequence[str]:
         """End what a dead process left running, and return a line about each."""
-        return [line for tool in self._tools.values() if tool.recover for line in tool.recover()]
+        tools = filter(None, map(self._find_tool, self._tools))
+        return [line for tool in tools if tool.recover for line in tool.recover()]
 
     async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:
         """Ask the tool whether an interrupted call took effect. An error means "unknown"."""

@@ -5,8 +5,10 @@ undoes it finds that nothing was kept.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from msgspec.structs import replace as replace_struct
@@ -50,8 +52,15 @@ def build_undo_tool(tool: Tool[..., Any]) -> Tool[..., Any]:
         effect=base.spec.effect,
         undo="",
     )
+    undo_tool = replace(base, spec=spec, endpoint=tool.endpoint, undo=None, snapshot=None)
     # Calls are undone one after another, whatever they change.
-    return replace(base, spec=spec, endpoint=tool.endpoint, resource=None, undo=None, snapshot=None)
+    return replace(undo_tool, resource=None, bind_folder=_bind_undo(tool))
+
+
+def _bind_undo(tool: Tool[..., Any]) -> Callable[[Path], Tool[..., Any]] | None:
+    """Return what makes the tool that undoes calls in another folder; None if it works in none."""
+    bind = tool.bind_folder
+    return None if bind is None else lambda folder: build_undo_tool(bind(folder))
 
 
 async def take_snapshot(

@@ -209,7 +209,7 @@ def _apply_run_started(state: State, fact: RunStarted) -> State:
     if fact.key:
         start = StartKey(fact.key, fact.run, digest(fact.prompt))
         state = replace(state, start_keys=(*state.start_keys, start))
-    state = replace(state, run=run, step=None)
+    state = replace(state, run=run, step=None, folder=fact.folder, has_folder=True)
     state = add_messages(state, UserMessage(fact.prompt, pinned=fact.pinned))
     state = add_labels(state, fact.labels, f"the prompt of run {fact.run}")
     # Knowledge recalled for the previous run leaves the view with that run.
@@ -268,7 +268,8 @@ def _apply_session_imported(state: State, fact: SessionImported) -> State:
         )
         state = _install_setup(replace(state, run=run), state.recorded_setup)
     # A start with a key that stands in the file is not a start that was made here.
-    state = replace(state, grants=(), start_keys=())
+    # Nor does the file decide which folder of this machine the session works in.
+    state = replace(state, grants=(), start_keys=(), folder=None, has_folder=False)
     return add_labels(state, ("untrusted",), "the file it was imported from")
 
 

@@ -15,8 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.environ import live_socket_folder, signing_key_folder
-from windlass.private_files import list_private_files, mark_private_in, reserve_side_file
+from windlass.environ import live_socket_folder, signing_key_folder, workspaces_folder
+from windlass.private_files import (
+    list_private_files,
+    list_workspaces,
+    mark_private_in,
+    reserve_side_file,
+)
 
 _HIDDEN_FOLDERS = ("/home", "/root", "/run", "/tmp", "/var/run", "/var/tmp")  # noqa: S108 - hidden, not used
 # Settings of the whole machine, which bubblewrap leaves writable for root. One is `core_pattern`,
@@ -63,7 +68,9 @@ class MountPlan:
         mounts |= {Path("/"): "--ro-bind", Path("/proc"): "--proc", Path("/dev"): "--dev"}
         mounts |= {Path(path): "--ro-bind-try" for path in _KERNEL_SETTINGS}
         mounts |= dict.fromkeys(writable, "--bind")
-        guarded: dict[Path, str] = {}
+        guarded: dict[Path, str] = {
+            path: "--tmpfs" for path in _find_workspaces() if path not in writable
+        }
         guarded |= dict.fromkeys(self._code_paths(writable), "--ro-bind")
         protected = [_resolve_path(path) for path in self.protected if path.exists()]
         guarded |= {path: "--ro-bind" for path in protected if _is_below(path, writable)}
@@ -114,6 +121,13 @@ class MountPlan:
             and not any(path.is_relative_to(other) for other in opened if other != self.root)
         }
         return [path for path in sorted(found) if not _is_below(path, found - {path})]
+
+
+def _find_workspaces() -> Iterator[Path]:
+    """Yield the folders with the folders of callers, the usual one of this user among them."""
+    for path in {*list_workspaces(), _resolve_path(workspaces_folder())}:
+        if path.is_dir():
+            yield path
 
 
 def own_code_paths() -> set[Path]:
