@@ -183,6 +183,14 @@ def signing_key_folder() -> Path:
     return xdg_folder("DATA", ".local/share") / "keys"
 
 
+def private_registry_folder() -> Path:
+    """Return the folder that lists the journals and notes which this user's processes opened.
+
+    The sandbox hides it from the commands of a model.
+    """
+    return xdg_folder("STATE", ".local/state") / "private"
+
+
 def workspaces_folder() -> Path:
     """Return the folder of the folders that callers of a service work in.
 

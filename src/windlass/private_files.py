@@ -1,14 +1,15 @@
 """The files that no command and no tool of a model may see: sessions and notes.
 
-The law: whoever opens such a file names it here first. A person's answer is a record in a journal,
-so what can write into the file could answer in that person's place. A file stays private when it
-is closed, because it is opened again later and believed.
+Invariant: a process that opens such a file names it here first. A person's answer is a record in a
+journal, so what can write into the file could answer in that person's place. A file stays private
+when it is closed, because it is opened again later and believed.
 
-A file that another process opened is recognized by its header, or by the locks of drivers beside
-it. Only names that a database usually has are looked at, and names with a log or locks beside them,
-in a search that is bounded.
+Files that other processes of this user opened are listed in a registry, a folder with one small
+file for each. Where there is no registry, as for the processes of other users, they are recognized
+by their header, or by the locks of drivers beside them: by name, in a search that is bounded.
 """
 
+import hashlib
 import os
 import stat
 import threading
@@ -44,6 +45,44 @@ def mark_private(path: str | os.PathLike[str]) -> None:
     with _mutex:
         # SQLite puts the side files beside the file that a link leads to.
         _paths.add(os.path.realpath(path))
+
+
+def register_private(path: str | os.PathLike[str], registry: Path) -> None:
+    """Hide a SQLite file that exists, here and from the commands of this user's other processes."""
+    real = os.path.realpath(path)
+    mark_private(real)
+    mark_private_folder(registry)
+    data = os.fsencode(real)
+    entry = registry / hashlib.sha256(data).hexdigest()[:32]
+    # Where it cannot be written, the search still finds what has the usual name and place.
+    with suppress(OSError):
+        if entry.exists():
+            return
+        registry.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # By another name first: an entry is read whole, or not at all.
+        draft = entry.with_name(f"{entry.name}.{os.getpid()}.{threading.get_ident()}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        draft.rename(entry)
+
+
+def mark_registered(registry: Path) -> None:
+    """Mark the files that any process of this user has registered, and forget those that are gone.
+
+    A file is registered once it exists, so one that does not exist was deleted.
+    """
+    try:
+        entries = [entry for entry in registry.iterdir() if "." not in entry.name]
+    except OSError:
+        return
+    for entry in entries:
+        with suppress(OSError, ValueError):
+            path = os.fsdecode(entry.read_bytes())
+            if os.path.lexists(path):
+                mark_private(path)
+            else:
+                entry.unlink()
 
 
 def mark_private_folder(folder: str | os.PathLike[str]) -> None:
@@ -90,6 +129,7 @@ def mark_private_in(folder: Path) -> None:
     """Find the SQLite files of Windlass in a folder, and mark them as private.
 
     At most SEARCH_ENTRIES_MAX entries are looked at, and SEARCH_DEPTH_MAX folders below this one.
+    Files in the registry need no search.
     """
     for path in _find_candidates(folder):
         if _is_own_database(path):
@@ -129,7 +169,7 @@ def _find_candidates(folder: Path) -> Iterator[str]:
                 for entry in entries:
                     entries_left -= 1
                     if entries_left < 0:
-                        return
+                        break
                     if entry.is_dir(follow_symlinks=False):
                         if depth < SEARCH_DEPTH_MAX and entry.name not in SKIPPED_FOLDERS:
                             places.append((entry.path, depth + 1))
@@ -141,6 +181,8 @@ def _find_candidates(folder: Path) -> Iterator[str]:
             beside = (f"{name}{suffix}" for suffix in _TELLING_SUFFIXES)
             if name.endswith(DATABASE_SUFFIXES) or not names.isdisjoint(beside):
                 yield os.path.join(place, name)  # noqa: PTH118 - as scandir joins them
+        if entries_left < 0:
+            return
 
 
 def _is_own_database(path: str) -> bool:

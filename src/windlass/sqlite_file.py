@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, cast
 import apsw
 
 from windlass.core.errors import ConfigError, ForOperator
-from windlass.private_files import APPLICATION_ID, mark_private
+from windlass.private_files import APPLICATION_ID, mark_private, register_private
 
 Durability = Literal["full", "relaxed"]
 
@@ -122,15 +122,17 @@ class TableSet:
 
 
 def open_database(
-    path: Path, tables: TableSet, durability: Durability = "full"
+    path: Path, tables: TableSet, registry: Path, durability: Durability = "full"
 ) -> SqliteConnection:
     """Open a file for writing; create it, its folder and its tables where they are missing.
 
+    `registry`: the folder that tells other processes of this user that the file is private.
     Raises ConfigError for a path that cannot be a file of ours, and the failure of the table set
     for a file that could be but cannot be used now.
     """
     mark_private(path)
     _create_file(path, tables)
+    register_private(path, registry)
     try:
         connection = open_connection(path, durability)
         try:

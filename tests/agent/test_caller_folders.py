@@ -77,11 +77,11 @@ async def test_a_session_keeps_the_folder_that_its_first_run_recorded(tmp_path: 
     folder = tmp_path / name_folder("ann")
     shown = [str(message) for message in result.messages]
     assert sum(str(folder) in text for text in shown) == 2
-    assert {one.name for one in tmp_path.glob("*")} == {
+    assert set(os.listdir(tmp_path)) == {  # noqa: PTH208 - only the names
         ".windlass-store",
         name_folder("ann"),
         name_folder("bob"),
-    }  # noqa: ASYNC240 - a local disk
+    }
     assert name_folder("ann") != name_folder("Ann")
 
 

@@ -1,9 +1,11 @@
 """Journals in the workspace that this process did not open: hidden from commands and tools."""
 
+import os
 import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from shells import require_tier
+from windlass import private_files
 from windlass.core.errors import ModelRetry
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.private_files import SEARCH_DEPTH_MAX, is_private_file, list_private_files
@@ -150,9 +153,61 @@ async def test_a_command_leaves_no_file_that_the_journal_cannot_use(root: Path) 
         assert await journal.check() == []
 
 
-async def test_the_search_is_bounded(root: Path) -> None:
-    """A journal of another process that is deeper than this is not found: the docs say so."""
+async def test_the_search_is_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal that is in no registry, and deeper than this, is not found: the docs say so."""
     deep = root.joinpath(*("a" * (SEARCH_DEPTH_MAX + 1)), "s.db")
-    with other_process(deep, is_open=False):
-        await run(root, "true")
+    with monkeypatch.context() as other_user:
+        other_user.setenv("XDG_STATE_HOME", str(root.parent / "state"))
+        with other_process(deep, is_open=False):
+            pass
+    await run(root, "true")
     assert deep.resolve() not in list_private_files()
+
+
+async def test_a_crowd_of_files_does_not_uncover_the_journal_of_another_process(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T13: what a process of this user has opened is known, however much there is to search."""
+    monkeypatch.setattr(private_files, "SEARCH_ENTRIES_MAX", 50)
+    path = root / "notes" / "sessions.db"
+    path.parent.mkdir()
+    with other_process(path, is_open=True):
+        made = await run(root, "mkdir crowd a && touch a/{1..60} crowd/{1..60} && ls crowd | wc -l")
+        assert made.strip() == "60"
+        assert "SQLite" not in await run(root, f"head -c 100 notes/{path.name} || true")
+        assert "RunStarted" not in await run(root, f"strings -a notes/{path.name}* || cat notes/*")
+        moved = f"rm -f {path}; echo x > notes/x && mv notes/x {path} || echo denied"
+        assert "denied" in await run(root, moved)
+    assert path.stat().st_size > 0
+
+
+@pytest.mark.parametrize("folder", [".git", ".venv", "node_modules", "a/b/c/d/e/f"])
+async def test_a_journal_is_hidden_wherever_another_process_opened_it(
+    root: Path, folder: str
+) -> None:
+    """T13: also in folders that no search goes through."""
+    path = root / folder / "odd.name"
+    path.parent.mkdir(parents=True)
+    with other_process(path, is_open=False):
+        assert "SQLite" not in await run(root, f"head -c 100 {folder}/odd.name; true")
+
+
+@pytest.mark.skipif(not os.access("/opt", os.W_OK), reason="needs a folder that is visible")
+async def test_a_journal_outside_of_the_workspace_is_not_readable_either(root: Path) -> None:
+    """T13: a read-only path shows the records just as well."""
+    with tempfile.TemporaryDirectory(dir="/opt") as place:
+        path = Path(place) / "sessions.db"
+        with other_process(path, is_open=True):
+            assert "SQLite" not in await run(root, f"head -c 100 {path}; true")
+
+
+def test_a_registered_file_that_was_deleted_is_forgotten(tmp_path: Path) -> None:
+    registry = tmp_path / "registry"
+    kept, gone = tmp_path / "kept.db", tmp_path / "gone.db"
+    for path in (kept, gone):
+        path.touch()
+        private_files.register_private(path, registry)
+    assert registry.stat().st_mode & 0o777 == 0o700
+    gone.unlink()
+    private_files.mark_registered(registry)
+    assert [entry.read_text() for entry in registry.iterdir()] == [str(kept)]

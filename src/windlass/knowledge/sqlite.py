@@ -18,6 +18,7 @@ from typing import Self, TypeVar
 import apsw
 from typing_extensions import override
 
+from windlass.environ import private_registry_folder
 from windlass.knowledge.chunks import TextChunk
 from windlass.knowledge.embeddings import Embedder
 from windlass.knowledge.note_store import NoteStore
@@ -130,7 +131,7 @@ class SqliteKnowledge(NoteStore):
     ) -> None:
         super().__init__(SQLITE_DIALECT, embedder, now)
         self.path = Path(path).expanduser().absolute()
-        open_database(self.path, TABLES).close()
+        open_database(self.path, TABLES, private_registry_folder()).close()
         self._idle: list[SqliteConnection] = []
         self._guard: FileGuard | None = None
         """Held from the first connection on."""

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from windlass.core.errors import ForOperator, JournalFailed
+from windlass.environ import private_registry_folder
 from windlass.journals.session_rows import STATE_SQL
 from windlass.journals.stored_journal import Durability
 from windlass.sqlite_file import (
@@ -170,7 +171,7 @@ def open_writer(path: Path, durability: Durability) -> SqliteConnection:
 
     Raises ConfigError if the path cannot be a journal, and JournalFailed if it cannot be opened.
     """
-    return open_database(path, _journal_tables(), durability)
+    return open_database(path, _journal_tables(), private_registry_folder(), durability)
 
 
 def sqlite_error(path: Path, error: Exception) -> ForOperator:

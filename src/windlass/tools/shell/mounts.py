@@ -15,11 +15,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.environ import live_socket_folder, signing_key_folder, workspaces_folder
+from windlass.environ import (
+    live_socket_folder,
+    private_registry_folder,
+    signing_key_folder,
+    workspaces_folder,
+)
 from windlass.private_files import (
     list_private_files,
     list_workspaces,
     mark_private_in,
+    mark_registered,
     reserve_side_file,
 )
 
@@ -76,14 +82,14 @@ class MountPlan:
         guarded |= {path: "--ro-bind" for path in protected if _is_below(path, writable)}
         opened = (*readable, *writable)
         sockets = _find_sockets(covered, opened)
-        for place in (live_socket_folder(), signing_key_folder()):
+        for place in _own_folders():
             own = _resolve_path(place)
             if own.is_dir() and (_is_below(own, opened) or not _is_below(own, covered)):
                 # All of it: a driver may make a socket or a key there while the command runs.
                 guarded[own] = "--tmpfs"
                 sockets = [path for path in sockets if not path.is_relative_to(own)]
         guarded |= dict.fromkeys(sockets, "mask")
-        guarded |= dict.fromkeys(_private_files_in(writable), "mask")
+        guarded |= dict.fromkeys(_visible_private_files(covered, opened), "mask")
         for path in (*map(Path, _SECRET_FILES), *self.hidden):
             if path.exists():
                 guarded[_resolve_path(path)] = "--tmpfs" if path.is_dir() else "mask"
@@ -159,10 +165,11 @@ def reserve_private_files(writable: Iterable[Path]) -> None:
     would believe a `-wal` file that a command made. So is the folder for the sockets of drivers.
     """
     folders = [_resolve_path(path) for path in writable]
-    for own in (live_socket_folder(), signing_key_folder()):
+    for own in _own_folders():
         if _is_below(_resolve_path(own), folders):
             with suppress(OSError):
                 own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mark_registered(private_registry_folder())
     for folder in folders:
         mark_private_in(folder)
     for path in list_private_files():
@@ -170,12 +177,29 @@ def reserve_private_files(writable: Iterable[Path]) -> None:
             reserve_side_file(path)
 
 
-def _private_files_in(writable: Sequence[Path]) -> list[Path]:
-    """Return the files of journals and notes that a command could otherwise change.
+def _visible_private_files(covered: Sequence[Path], opened: Sequence[Path]) -> list[Path]:
+    """Return the files of journals and notes that a command could otherwise read or change.
 
-    `reserve_private_files` has made those that were missing.
+    `reserve_private_files` has made those that were missing where a command may write.
     """
-    return [path for path in list_private_files() if _is_below(path, writable) and path.is_file()]
+    return [
+        path
+        for path in list_private_files()
+        if (_is_below(path, opened) or not _is_below(path, covered)) and _is_within_reach(path)
+    ]
+
+
+def _is_within_reach(path: Path) -> bool:
+    """Whether a path is a file that a command, and bubblewrap, can get to."""
+    try:
+        return path.is_file() and all(map(_lets_through, path.parents))
+    except OSError:
+        return False
+
+
+def _own_folders() -> tuple[Path, ...]:
+    """Return the folders of Windlass that no command may see, whatever it works in."""
+    return live_socket_folder(), signing_key_folder(), private_registry_folder()
 
 
 def _find_sockets(covered: Sequence[Path], opened: Sequence[Path]) -> list[Path]:
