@@ -12,6 +12,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import unquote
 
 from windlass.core.errors import ConfigError
 
@@ -31,6 +32,7 @@ SECRET_WORDS = frozenset(
 SECRET_LAST_WORDS = frozenset(
     (
         "PASS",
+        "SK",
         "PWD",
         "PW",
         "PAT",
@@ -45,7 +47,7 @@ SECRET_LAST_WORDS = frozenset(
     )
 )
 """Words that mean a secret at the end of a name only: `PASS_THROUGH` and `AUTH_MODE` hold none."""
-SECRET_PHRASES = ("CONNECTION_STRING", "CONNECTIONSTRING", "AUTH_CONFIG")
+SECRET_PHRASES = ("CONNECTION_STRING", "CONNECTIONSTRING", "AUTH_CONFIG", "SECRET_ID")
 """Parts of a name that hold a secret among other things."""
 SECRET_LISTS = frozenset(("TOKENS", "KEYS", "SECRETS", "APIKEYS", "PASSWORDS"))
 HARMLESS_SUFFIXES = frozenset(
@@ -219,8 +221,12 @@ def find_secrets(environ: Mapping[str, str]) -> dict[str, str]:
             found |= {f"{name}.{number}": item for number, item in enumerate(items, 1)}
     for name, value in environ.items():
         address = URL_PASSWORD.search(value) if "://" in value else None
-        if address and len(address[1]) >= SECRET_CHARS_MIN:
-            found.setdefault(name, address[1])
+        if not address:
+            continue
+        for password in {address[1], unquote(address[1])}:
+            if len(password) >= SECRET_CHARS_MIN:
+                # The value as a whole may be a secret by its name.
+                found[f"{name}.password" if name in found else name] = password
     return found
 
 
@@ -229,7 +235,8 @@ def _is_secret(name: str, value: str) -> bool:
         return False
     words = _words_of(name)
     last = words[-1]
-    if last in HARMLESS_SUFFIXES:
+    has_phrase = any(phrase in name.upper() for phrase in SECRET_PHRASES)
+    if last in HARMLESS_SUFFIXES and not has_phrase:
         return False
     if last == "TOKENS" and value.isdigit():
         return False  # How many tokens a model may use.
@@ -237,7 +244,7 @@ def _is_secret(name: str, value: str) -> bool:
         not SECRET_WORDS.isdisjoint(words)
         or last in SECRET_LAST_WORDS
         or last.endswith(SECRET_SUFFIXES)
-        or any(phrase in name.upper() for phrase in SECRET_PHRASES)
+        or has_phrase
     )
     # The value of some variables is only the path of the file that holds the secret.
     return has_secret_name and not _is_path(value)

@@ -6,7 +6,8 @@ import pytest
 
 from windlass import Agent
 from windlass.core.messages import ToolResults
-from windlass.project.agents import build_toolbox
+from windlass.project.agents import build_toolbox, load_agent
+from windlass.project.effects import describe_effects
 from windlass.project.layers import LoadedSettings
 from windlass.project.permissions import build_gate
 from windlass.project.settings import SETTING_KEYS, InterpreterMode, Settings
@@ -25,9 +26,21 @@ def make_toolbox(folder: Path, mode: InterpreterMode) -> Toolbox:
 def test_the_interpreter_is_off_unless_a_person_switches_it_on(tmp_path: Path) -> None:
     assert "python" not in [spec.name for spec in make_toolbox(tmp_path, "off").specs]
     assert Settings().interpreter == "off"
-    strictness = SETTING_KEYS["interpreter"].strictness
-    assert strictness is not None
-    assert strictness("off") > strictness("on") > strictness("tools")
+    assert SETTING_KEYS["interpreter"].of_person
+
+
+@pytest.mark.parametrize("table", ["", "[agents.x]\n"])
+@pytest.mark.parametrize("mode", ["on", "tools"])
+def test_a_trusted_project_cannot_switch_the_interpreter_on(
+    tmp_path: Path, mode: str, table: str
+) -> None:
+    """G6: what its file says has no effect, as the person who trusts it is told."""
+    (tmp_path / "windlass.toml").write_text(f'model = "ollama:a"\n{table}interpreter = "{mode}"\n')
+    flags = {"agent": "x"} if table else {}
+    agent = load_agent(flags, tmp_path, trust=True)
+    assert agent.settings.interpreter == "off"
+    told = list(describe_effects(open_project(tmp_path).snapshot))
+    assert any("never has an effect: interpreter" in line for line in told)
 
 
 @pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a system Python")

@@ -6,20 +6,29 @@ its run of characters, so that the cost is linear in the text.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from windlass.core.secrets.public_shapes import PUBLIC_SHAPES, Alphabet, PublicShape
-
-WINDOW_CHARS = 65_536
-"""How much of a long text is searched at once.
-
-A search in C holds the interpreter's lock until it is over. In windows, a search of megabytes that
-runs in a thread lets the event loop go on.
-"""
-
-Span = tuple[int, int]
-_KeyJudge = Callable[[str, int, int], Span | None]
+from windlass.core.secrets.assigned_values import (
+    ASSIGNED_NAMES,
+    ASSIGNED_RUN,
+    CONTEXT_CHARS,
+    judge_assigned,
+    may_assign,
+)
+from windlass.core.secrets.key_judges import (
+    WINDOW_CHARS,
+    KeyJudge,
+    Span,
+    judge_aws_key,
+    judge_jwt,
+    judge_letters,
+    judge_password,
+    judge_pem,
+    judge_public,
+    judge_token,
+)
+from windlass.core.secrets.public_shapes import PUBLIC_SHAPES, Alphabet
 
 
 class KeyShape(NamedTuple):
@@ -27,9 +36,11 @@ class KeyShape(NamedTuple):
 
     prefix: str
     run: re.Pattern[str]
-    judge: _KeyJudge
+    judge: KeyJudge
     is_glued: bool = False
     """Whether the prefix may follow a letter or digit."""
+    context: int = 0
+    """How many characters before the prefix are looked at too."""
 
 
 class KeySearch(NamedTuple):
@@ -65,135 +76,50 @@ _RUNS: dict[Alphabet, re.Pattern[str]] = {
     "header": _HEADER,
 }
 
-_WORD = re.compile(r"[A-Za-z0-9]++")
-_LINE_CHARS = 40
-_LINE = re.compile(rf"[A-Za-z0-9+/=]{{{_LINE_CHARS}}}")
-_AWS = re.compile(r"[A-Z0-9]{16}")
 _BORDER_CHARS = 256
 """How far back a place is looked for where a run can be cut."""
-_RANDOM_WORD_CHARS = 12
-_SAMPLES = ("pass", "password", "passwd", "pwd", "pw", "secret", "token", "xxx", "changeme")
-
-
-def _words_of(text: str, start: int, end: int, chars_min: int) -> Iterator[str]:
-    """Yield the words of a stretch that are long enough. The cost is that of those looked at."""
-    for found in _WORD.finditer(text, start, end):
-        if found.end() - found.start() >= chars_min:
-            yield found.group()
-
-
-def _is_mixed(word: str) -> bool:
-    return not word.isalpha() and not word.isdigit()
-
-
-def _judge_token(least: int, word: int = 12) -> _KeyJudge:
-    """Return a test for tokens: long enough, with a long word of mixed letters and digits."""
-
-    def judge(text: str, start: int, end: int) -> Span | None:
-        if end - start < least:
-            return None
-        words = _words_of(text, start, end, word)
-        return (start, end) if any(map(_is_mixed, words)) else None
-
-    return judge
-
-
-def _judge_letters(least: int) -> _KeyJudge:
-    """Return a test for tokens that may have no digits: then both cases must occur."""
-
-    def judge(text: str, start: int, end: int) -> Span | None:
-        body = text[start:end]
-        ordinary = end - start < least or body.islower() or body.isupper() or body.isdigit()
-        return None if ordinary else (start, end)
-
-    return judge
-
-
-def _judge_aws_key(text: str, start: int, end: int) -> Span | None:
-    return (start, end) if end - start == 16 and _AWS.match(text, start) else None  # noqa: PLR2004
-
-
-def _judge_jwt(text: str, start: int, end: int) -> Span | None:
-    """A JSON Web Token has three long parts in a row."""
-    in_a_row = 0
-    at = start
-    while at <= end:
-        dot = text.find(".", at, end)
-        part_end = end if dot < 0 else dot
-        in_a_row = in_a_row + 1 if part_end - at >= 8 else 0  # noqa: PLR2004
-        if in_a_row == 3:  # noqa: PLR2004
-            return start, end
-        at = part_end + 1
-    return None
-
-
-def _judge_pem(text: str, start: int, end: int) -> Span | None:
-    for first in range(start, end, WINDOW_CHARS):
-        if _LINE.search(text, first, min(end, first + WINDOW_CHARS + _LINE_CHARS)):
-            return (start, end)
-    return None
-
-
-def _judge_password(text: str, start: int, end: int) -> Span | None:
-    """Find the password in `scheme://user:password@host`, unless it is only a placeholder."""
-    if text[end : end + 1] != "@":
-        return None
-    at = text.find(":", start, end) + 1
-    password = text[at:end]
-    ordinary = not at or len(password) < 3 or password.lower() in _SAMPLES  # noqa: PLR2004
-    return None if ordinary else (at, end)
-
-
-def _judge_public(shape: PublicShape) -> _KeyJudge:
-    """Return the test of a shape of the table: its length, and that it is not a word."""
-    form = re.compile(shape.form)
-
-    def judge(text: str, start: int, end: int) -> Span | None:
-        size = end - start
-        if size < shape.chars_min or (shape.chars_max is not None and size > shape.chars_max):
-            return None
-        if shape.form:
-            return (start, end) if form.match(text, start, end) else None
-        # A key is random: it has digits, or both cases. A name or a sentence has neither.
-        words = _words_of(text, start, end, _RANDOM_WORD_CHARS)
-        is_random = any(not (word.islower() or word.isupper()) or _is_mixed(word) for word in words)
-        return (start, end) if is_random else None
-
-    return judge
 
 
 def _public_groups() -> dict[str, tuple[KeyShape, ...]]:
     groups: dict[str, tuple[KeyShape, ...]] = {}
     for shape in PUBLIC_SHAPES:
-        key = KeyShape(shape.prefix, _RUNS[shape.alphabet], _judge_public(shape), shape.is_glued)
+        key = KeyShape(shape.prefix, _RUNS[shape.alphabet], judge_public(shape), shape.is_glued)
         groups[shape.prefix] = (key,)
     return groups
 
 
 URL_PREFIX = "://"
 SHAPE_GROUPS: dict[str, tuple[KeyShape, ...]] = {
-    URL_PREFIX: (KeyShape(URL_PREFIX, _USER, _judge_password),),
-    "sk-": (KeyShape("sk-", _DASHED, _judge_token(16)),),
-    "AIza": (KeyShape("AIza", _DASHED, _judge_token(30, 6)),),
-    "AKIA": (KeyShape("AKIA", _PLAIN, _judge_aws_key),),
-    "ASIA": (KeyShape("ASIA", _PLAIN, _judge_aws_key),),
-    **{f"gh{kind}_": (KeyShape(f"gh{kind}_", _WORDS, _judge_token(30)),) for kind in "pousr"},
-    "github_pat_": (KeyShape("github_pat_", _WORDS, _judge_token(40)),),
-    "glpat-": (KeyShape("glpat-", _DASHED, _judge_token(18, 8)),),
+    URL_PREFIX: (KeyShape(URL_PREFIX, _USER, judge_password),),
+    "sk-": (KeyShape("sk-", _DASHED, judge_token(16)),),
+    "AIza": (KeyShape("AIza", _DASHED, judge_token(30, 6)),),
+    "AKIA": (KeyShape("AKIA", _PLAIN, judge_aws_key),),
+    "ASIA": (KeyShape("ASIA", _PLAIN, judge_aws_key),),
+    **{f"gh{kind}_": (KeyShape(f"gh{kind}_", _WORDS, judge_token(30)),) for kind in "pousr"},
+    "github_pat_": (KeyShape("github_pat_", _WORDS, judge_token(40)),),
+    "glpat-": (KeyShape("glpat-", _DASHED, judge_token(18, 8)),),
     **{
-        f"xox{kind}-": (KeyShape(f"xox{kind}-", _DASHED, _judge_token(20, 8)),)
+        f"xox{kind}-": (KeyShape(f"xox{kind}-", _DASHED, judge_token(20, 8)),)
         for kind in "abceoprs"
     },
-    "xapp-": (KeyShape("xapp-", _DASHED, _judge_token(20, 8)),),
-    "hf_": (KeyShape("hf_", _PLAIN, _judge_letters(30)),),
-    "gsk_": (KeyShape("gsk_", _PLAIN, _judge_token(40)),),
-    "npm_": (KeyShape("npm_", _PLAIN, _judge_letters(34)),),
-    "pypi-": (KeyShape("pypi-", _DASHED, _judge_token(50)),),
-    "k_live_": tuple(KeyShape(f"{kind}k_live_", _PLAIN, _judge_token(16)) for kind in "sr"),
-    "earer ": tuple(KeyShape(f"{first}earer ", _HEADER, _judge_token(16, 6)) for first in "Bb"),
-    "Basic ": (KeyShape("Basic ", _HEADER, _judge_token(16, 6)),),
-    "PRIVATE KEY-----": (KeyShape("PRIVATE KEY-----", _PEM, _judge_pem),),
-    "eyJ": (KeyShape("eyJ", _DOTTED, _judge_jwt),),
+    "xapp-": (KeyShape("xapp-", _DASHED, judge_token(20, 8)),),
+    "hf_": (KeyShape("hf_", _PLAIN, judge_letters(30)),),
+    "gsk_": (KeyShape("gsk_", _PLAIN, judge_token(40)),),
+    "npm_": (KeyShape("npm_", _PLAIN, judge_letters(34)),),
+    "pypi-": (KeyShape("pypi-", _DASHED, judge_token(50)),),
+    "k_live_": tuple(KeyShape(f"{kind}k_live_", _PLAIN, judge_token(16)) for kind in "sr"),
+    "earer ": tuple(KeyShape(f"{first}earer ", _HEADER, judge_token(16, 6)) for first in "Bb"),
+    "Basic ": (KeyShape("Basic ", _HEADER, judge_token(16, 6)),),
+    "PRIVATE KEY-----": (KeyShape("PRIVATE KEY-----", _PEM, judge_pem),),
+    "eyJ": (KeyShape("eyJ", _DOTTED, judge_jwt),),
+    **{
+        name: (
+            KeyShape(
+                name, ASSIGNED_RUN, judge_assigned(name), is_glued=True, context=CONTEXT_CHARS
+            ),
+        )
+        for name in ASSIGNED_NAMES
+    },
     **_public_groups(),
 }
 """The shapes, each under a text that every match of them contains."""
@@ -259,7 +185,11 @@ def has_no_key(text: str, since: int = 0) -> bool:
         "hv" in text or "SG." in text or ".pt." in text or "c01." in text or "sv1." in text
     ):
         return False
-    if "earer " in text or "~" in text or "sig=" in text:
+    if "earer " in text or "~" in text or "sig=" in text or "ya29" in text or "dapi" in text:
+        return False
+    if ("oken" in text or "ecret" in text or "assw" in text) and may_assign(text):
+        return False
+    if "apikey" in text or "login=" in text:
         return False
     return text.islower() or not (
         "IA" in text
@@ -272,6 +202,9 @@ def has_no_key(text: str, since: int = 0) -> bool:
         or "LTAI" in text
         or "EZAK" in text
         or "ATATT3" in text
+        or "APIKEY" in text
+        or "apiKey" in text
+        or (("OKEN" in text or "ECRET" in text or "ASSW" in text) and may_assign(text))
     )
 
 
@@ -317,7 +250,7 @@ def find_keys(text: str, *, whole: bool) -> KeySearch:
     for shape in _find_groups(text):
         for at, start, end in _find_runs(shape, text):
             if end == size and not whole:
-                keep = min(keep, at)
+                keep = min(keep, max(0, at - shape.context))
                 hold = min(hold, _secret_start(shape, text, start))
             elif span := shape.judge(text, start, end):
                 spans.append(span)

@@ -59,6 +59,9 @@ PUBLIC_SHAPES: tuple[PublicShape, ...] = (
         60,
         form=r"[a-f0-9]{32}/[a-f0-9-]{36}",
     ),
+    # Our own.
+    PublicShape("Windlass", "wl_", "dashed", 50, source="issuer"),
+    PublicShape("Windlass login code", "#login=", "dashed", 40, source="issuer"),
     # Models.
     PublicShape("xAI", "xai-", "plain", 60, source="issuer"),
     PublicShape("Perplexity", "pplx-", "plain", 40),
@@ -79,6 +82,9 @@ PUBLIC_SHAPES: tuple[PublicShape, ...] = (
     PublicShape("DigitalOcean OAuth", "doo_v1_", "hex", 60),
     PublicShape("DigitalOcean refresh", "dor_v1_", "hex", 60),
     PublicShape("Google OAuth client", "GOCSPX-", "dashed", 24, source="issuer"),
+    PublicShape("Google OAuth access", "ya29.", "dashed", 20, source="issuer"),
+    PublicShape("Databricks", "dapi", "hex", 32),
+    PublicShape("Cloudflare origin CA", "v1.0-", "dashed", 150),
     PublicShape("Fly.io", "fo1_", "dashed", 40),
     PublicShape("Fly.io macaroon", "fm1r_", "base64", 90),
     PublicShape("Fly.io macaroon", "fm2_", "base64", 90),

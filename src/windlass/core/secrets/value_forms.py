@@ -46,6 +46,9 @@ def encoded_forms(value: str) -> Iterator[str]:
     yield from (separator.join(map(str, data)) for separator in (", ", ","))
     yield from _mail_forms(data)
     yield from _wide_forms(value)
+    if len(value) >= _ENCODED_CHARS_MIN:
+        # Names of hosts, headers and keys are often written in one case.
+        yield from (value.lower(), value.upper())
 
 
 def _octal_forms(data: bytes) -> Iterator[str]:
@@ -79,6 +82,16 @@ def _html_forms(value: str) -> Iterator[str]:
     for double, single in (("&quot;", "&#x27;"), ("&quot;", "&#39;"), ("&#34;", "&#39;")):
         yield value.translate(_HTML_TEXT | str.maketrans({'"': double, "'": single}))
     yield value.translate(_HTML_TEXT | str.maketrans({'"': "&quot;", "'": "&apos;"}))
+    # Some encoders replace a slash as well, or all that is neither a letter nor a digit.
+    for slash in ("&#47;", "&#x2F;", "&#x2f;"):
+        html = str.maketrans({"/": slash, '"': "&quot;", "'": "&#39;"})
+        yield value.replace("/", slash)
+        yield value.translate(_HTML_TEXT | html)
+    others = _not_alphanumeric(value)
+    for number in ("&#{};", "&#x{:x};", "&#x{:X};"):
+        yield "".join(
+            number.format(ord(letter)) if letter in others else letter for letter in value
+        )
     yield "".join(f"&#{ord(letter)};" for letter in value)
     yield "".join(f"&#x{ord(letter):x};" for letter in value)
     yield "".join(f"&#x{ord(letter):X};" for letter in value)
