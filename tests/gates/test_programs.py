@@ -52,6 +52,14 @@ def test_a_word_that_is_not_known_before_it_runs_is_matched_by_no_star(name: str
         "terraform -chdir=evil plan",
         "pytest --basetemp=src",
         "npm --script-shell=./evil test",
+        "ex -c '!./evil' a",
+        "ex -s a",
+        "ed a",
+        "rvim -c ':py3 import os' a",
+        "vim -es a",
+        "nvim -l evil.lua",
+        "vimdiff '+!./evil' a b",
+        "emacs --batch --eval '(shell-command \"./evil\")'",
     ],
 )
 def test_further_ways_to_run_or_write_something_else(command: str) -> None:
@@ -62,7 +70,8 @@ def test_further_ways_to_run_or_write_something_else(command: str) -> None:
 def test_ordinary_words_are_matched(name: str) -> None:
     script = {"sed": "p", "gsed": "p"}.get(name, "{print}" if "awk" in name else "")
     words = f"'{script}' a" if script else "a"
-    if name != "ar":
+    # A line editor takes commands from standard input, so each of its words counts.
+    if name not in ("ar", "ed", "ex", "red"):
         assert decide(f"{name} {words}", f"{name} *") == "allow"
 
 

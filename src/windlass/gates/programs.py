@@ -44,6 +44,16 @@ _CURL_WRITES = (
     "--trace --trace-ascii --stderr --output-dir --libcurl --hsts --alt-svc --etag-save"
 )
 
+_VI = Program(
+    # In Ex mode, and with a script, commands come from standard input or a file.
+    runs="-c -S -u -U -i -s -t -e -E -es -Es -l -ll --cmd --remote-expr --remote-send --listen "
+    "--luamod-dev --server --servername",
+    writes="-w -W --startuptime",
+    words=r"\+",
+)
+_LINE_EDITOR = Program(words=r"[\s\S]*")
+"""It takes its commands from standard input, and one of them runs a shell."""
+
 PROGRAMS: Mapping[str, Program] = {
     "ack": Program(runs="--pager --ackrc"),
     "ag": Program(runs="--pager"),
@@ -62,6 +72,12 @@ PROGRAMS: Mapping[str, Program] = {
     "curl": Program(writes=_CURL_WRITES),
     "dc": Program(runs="-e -f --expression --file", words=r"(?s).*!"),
     "dd": Program(words=r"of="),
+    "ed": _LINE_EDITOR,
+    "emacs": Program(
+        runs="-f -l --eval --execute --funcall --load --script --batch --insert --init-directory"
+    ),
+    "emacsclient": Program(runs="-a -e -f -s --alternate-editor --eval --server-file"),
+    "ex": _LINE_EDITOR,
     "eslint": Program(
         runs="-c -f --config --format --parser --plugin --resolve-plugins-relative-to --rulesdir",
         writes="-o --output-file",
@@ -137,6 +153,7 @@ PROGRAMS: Mapping[str, Program] = {
     "ruff": Program(runs="--config", writes="-o --output-file --cache-dir --fix --fix-only"),
     "scp": Program(runs="-S -o -F -D"),
     "sdiff": Program(runs="--diff-program", writes="-o --output"),
+    "red": _LINE_EDITOR,
     "sed": _SED,
     "sftp": Program(runs="-S -D -b -o -F"),
     "shuf": Program(writes="-o --output"),
@@ -162,9 +179,22 @@ PROGRAMS: Mapping[str, Program] = {
     ),
     "tshark": Program(runs="-X", writes="-w"),
     "uniq": Program(inputs=1),
-    "vi": Program(runs="-c -S -u -s --cmd", writes="-w -W", words=r"\+"),
-    "view": Program(runs="-c -S -u -s --cmd", writes="-w -W", words=r"\+"),
-    "vim": Program(runs="-c -S -u -s --cmd", writes="-w -W", words=r"\+"),
+    **dict.fromkeys(
+        (
+            "elvis",
+            "evim",
+            "gview",
+            "gvim",
+            "gvimdiff",
+            "nvi",
+            "nview",
+            "nvim",
+            "nvimdiff",
+            "rgview",
+        ),
+        _VI,
+    ),
+    **dict.fromkeys(("rgvim", "rview", "rvim", "vi", "view", "vim", "vimdiff", "vimx"), _VI),
     "wget": Program(
         runs="-e --execute --use-askpass --config",
         writes="-O -o -a -P --output-document --output-file --append-output --directory-prefix "
