@@ -40,6 +40,18 @@ _workspaces: set[str] = set()
 _mutex = threading.Lock()
 
 
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for their owner only.
+
+    `Path.mkdir` gives the mode to the last one alone. Raises OSError.
+    """
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
+    if not missing:
+        folder.mkdir(exist_ok=True)  # Raises if it is a file.
+
+
 def mark_private(path: str | os.PathLike[str]) -> None:
     """Hide a SQLite file, and what stands beside it, from the commands and tools of a model."""
     with _mutex:
@@ -58,7 +70,7 @@ def register_private(path: str | os.PathLike[str], registry: Path) -> None:
     with suppress(OSError):
         if entry.exists():
             return
-        registry.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(registry)
         # By another name first: an entry is read whole, or not at all.
         draft = entry.with_name(f"{entry.name}.{os.getpid()}.{threading.get_ident()}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

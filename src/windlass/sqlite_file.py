@@ -19,7 +19,12 @@ from typing import Any, Literal, Protocol, cast
 import apsw
 
 from windlass.core.errors import ConfigError, ForOperator
-from windlass.private_files import APPLICATION_ID, mark_private, register_private
+from windlass.private_files import (
+    APPLICATION_ID,
+    make_private_folder,
+    mark_private,
+    register_private,
+)
 
 Durability = Literal["full", "relaxed"]
 
@@ -209,7 +214,7 @@ def _rollback_leftover(connection: SqliteConnection) -> None:
 
 def _create_file(path: Path, tables: TableSet) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         if not path.exists():
             # Sessions and notes are private: only the owner may read the file.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

@@ -398,6 +398,8 @@ def test_the_environment_says_by_its_names_what_is_secret() -> None:
         "PGPASSWORD",
     ]
     assert find_secrets(ENVIRON)["CACHE_ADDRESS"] == "cachepass99"
+    dsn = "postgres://ann:my%2Fpass99@db/app"
+    assert set(find_secrets({"SENTRY_DSN": dsn}).values()) == {dsn, "my%2Fpass99", "my/pass99"}
 
 
 @pytest.mark.contract("G8")
@@ -406,6 +408,8 @@ def test_the_environment_says_by_its_names_what_is_secret() -> None:
     [
         *(
             "DB_PASS",
+            "STRIPE_SK",
+            "SESSION_ID_SECRET_ID",
             "MYSQL_PWD",
             "GITHUB_PAT",
             "AUTH",

@@ -498,3 +498,11 @@ def test_read_only_mode_and_a_limit_of_one_say_what_they_are(cli: Cli, server: F
     assert "denied: In read-only mode, only tools that read may be called." in denied.stderr
     limited = cli(*RUN, "go", "--max-steps", "1", "--permission-mode", "allow-all")
     assert "the limit of 1 step is reached" in limited.stderr
+
+
+@pytest.mark.contract("G8")
+def test_a_reply_cannot_steer_the_terminal_behind_a_pipe(cli: Cli, server: FaultServer) -> None:
+    """A pager would obey it. Letters, tabs and lines arrive as they are."""
+    server.add_answers(text_answer("a\x1b]0;title\x07b\x1b[2J\tü\r\x00\u200d👩‍🚀\nend\x9b31m."))
+    done = cli(*RUN, "go")
+    assert done.stdout == "ab\tü\r\u200d👩‍🚀\nend.\n"

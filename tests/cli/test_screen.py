@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from terminal import ScreenPage
-from windlass.cli.screen import Screen
+from windlass.cli.screen import Screen, replace_control_chars
 
 LONG = "The quick brown fox jumps over the lazy dog."
 
@@ -115,3 +115,10 @@ def test_the_footer_stands_below_an_open_line_and_leaves_no_trace() -> None:
     assert lines() == ["Once upon a time", "waiting"]
     screen.clear_footer()
     assert lines() == ["Once upon a time"]
+
+
+def test_characters_without_width_are_not_shown() -> None:
+    """Words can be hidden between them; those that join letters and pictures stay."""
+    hidden = "pay\u200bpal\ufeff \u2060now\U000e0041\u00ad"
+    assert replace_control_chars(hidden) == "paypal now"
+    assert replace_control_chars("👩‍🚀 می‌خواهم") == "👩‍🚀 می‌خواهم"

@@ -1,5 +1,6 @@
 """Folder trust: what a project may say before and after, and who wins over whom."""
 
+import json
 import os
 from pathlib import Path
 
@@ -359,3 +360,40 @@ def test_settings_in_a_broken_file_are_an_error_before_and_after_trust(project: 
         load_settings(folder=project)
     with pytest.raises(ConfigError, match="is not a setting"):
         load_agent({}, project)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OPENAI_API_KEY", "Zq9-canary-of-env"),
+        ("OTHER", "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6"),
+    ],
+)
+def test_a_secret_of_the_project_is_named_and_not_shown(
+    project: Path, name: str, value: str
+) -> None:
+    """G8: also if the command of a server is made of it. People paste this into reports."""
+    (project / ".env").write_text(f"{name}={value}\nPLACE=/opt/server\n")
+    servers = {"x": {"command": "${PLACE}/run", "args": ["--key", f"${{{name}}}"]}}
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    told = "\n".join(describe_effects(take_snapshot(project)))
+    assert value not in told
+    assert f"uses the secret {name} (.env) to start the MCP server x" in told
+    assert "uses PLACE=/opt/server (.env)" in told
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:4000", "localhost:4000", "[::1]:4000"])
+def test_a_trusted_project_cannot_have_a_key_sent_to_a_program_of_this_machine(
+    project: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """G6: without a key there is nothing to send, and a local server is fine."""
+    (project / "windlass.toml").write_text(
+        f'model = "openai:gpt-5"\nbase_url = "http://{host}/v1"\n'
+    )
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert load_agent({}, project, trust=True).checked_base_url() is not None
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user")
+    with pytest.raises(ConfigError, match="would send OPENAI_API_KEY"):
+        load_agent({}, project, trust=True).checked_base_url()
+    chosen = load_agent({"base_url": f"http://{host}/v1"}, project, trust=True)
+    assert chosen.checked_base_url() == f"http://{host}/v1"

@@ -1,6 +1,7 @@
 """The rules of the browser that need no browser: references to elements, and the proxy of pages."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
@@ -107,6 +108,8 @@ async def proxied(
 
     proxy = GuardedProxy(AllowedHosts([f"127.0.0.1:{upstream.port}"]), resolve)
     port = int((await proxy.start()).rpartition(":")[2])
+    login = "{username}:{password}".format(**proxy.credentials)
+    LOGINS[port] = base64.b64encode(login.encode()).decode()
     try:
         yield upstream, proxy, port
     finally:
@@ -116,9 +119,14 @@ async def proxied(
         await asyncio.gather(*filter(None, upstream.connections))
 
 
-async def ask(port: int, request: str) -> bytes:
+LOGINS: dict[int, str] = {}
+"""The login of each proxy, by its port."""
+
+
+async def ask(port: int, request: str, *, login: str | None = None) -> bytes:
     """Send a request to the proxy, and return all that it answers within the test."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    request += f"\nProxy-Authorization: Basic {LOGINS[port] if login is None else login}"
     writer.write(request.replace("\n", "\r\n").encode() + b"\r\n\r\n")
     answer = b""
     with suppress(ConnectionError, TimeoutError):
@@ -132,6 +140,21 @@ async def ask(port: int, request: str) -> bytes:
     with suppress(ConnectionError):
         await writer.wait_closed()
     return answer
+
+
+@pytest.mark.realtime
+@pytest.mark.contract("T13")
+@pytest.mark.parametrize("login", ["", "d2luZGxhc3M6", "!"])
+async def test_another_program_of_the_machine_cannot_use_the_proxy(login: str) -> None:
+    """T13: it has no password, so that what the browser may reach stays the browser's."""
+    async with proxied() as (upstream, _, port):
+        for request in (
+            f"GET http://127.0.0.1:{upstream.port}/ HTTP/1.1",
+            f"CONNECT 127.0.0.1:{upstream.port} HTTP/1.1",
+        ):
+            answer = await ask(port, request, login=login)
+            assert answer.startswith(b"HTTP/1.1 407 ")
+        assert upstream.sent == []
 
 
 @pytest.mark.realtime

@@ -15,7 +15,7 @@ from typing import final
 from windlass.core.errors import ConfigError
 from windlass.core.work_folder import WorkFolder, name_folder
 from windlass.environ import workspaces_folder
-from windlass.private_files import hide_workspaces
+from windlass.private_files import hide_workspaces, make_private_folder
 
 ID_FILE = ".windlass-store"
 ID_CHARS = 32
@@ -65,7 +65,7 @@ class FolderStore:
         """Make the folder and its id, or return the id that another process has made."""
         draft = self.root / f"{ID_FILE}.{secrets.token_hex(8)}"
         try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self.root)
             _require_own_folder(self.root)
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "w") as file:

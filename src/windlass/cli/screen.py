@@ -13,7 +13,7 @@ from typing import TextIO
 from rich.cells import cell_len
 from rich.console import Console
 
-from windlass.core.text_clip import strip_escapes
+from windlass.core.text_clip import strip_escapes, strip_unseen
 
 WIDTH_MAX = 96
 """Longer lines are hard to read."""
@@ -332,4 +332,5 @@ def _truncate(text: str, room: int, mark: str) -> str:
 
 def replace_control_chars(text: str) -> str:
     """The text without escape codes, and with `?` for each other character that could control."""
-    return _UNSAFE.sub("?", strip_escapes(text).replace("\r\n", "\n").expandtabs(4))
+    seen = strip_unseen(strip_escapes(text))
+    return _UNSAFE.sub("?", seen.replace("\r\n", "\n").expandtabs(4))

@@ -41,6 +41,7 @@ from windlass.cli.terminal import (
 from windlass.core.errors import RunFailed
 from windlass.core.events import Event
 from windlass.core.result import RunResult
+from windlass.core.text_clip import strip_controls
 from windlass.ports import Watcher
 from windlass.project.settings import ThinkingMode
 
@@ -132,8 +133,8 @@ class TerminalRun:
         if result.outcome in UNENDED_OUTCOMES or not text:
             return
         if not sys.stdout.isatty():
-            # A program reads it: it gets every character.
-            print(text)
+            # A program reads it, or a pager, which would obey what a model writes to a terminal.
+            print(strip_controls(text))
         elif self.quiet:
             print(replace_control_chars(text))
         else:

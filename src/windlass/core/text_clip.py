@@ -12,6 +12,8 @@ _UNSEEN_CHARS = re.compile(
     "\U00016fe4\U000e0100-\U000e01ef]"
 )
 """Letters and marks that count as printable, and of which nothing is to be seen."""
+_NO_WIDTH = re.compile("[\u00ad\u180e\u200b\u2060-\u2064\ufeff\U000e0000-\U000e007f]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _LINE_END = re.compile(r"\r?\n")
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # Colours and cursor moves.
@@ -57,6 +59,22 @@ def strip_escapes(text: str) -> str:
     if "\x1b" not in text and "\x9b" not in text:
         return text
     return _ESCAPES.sub("", text)
+
+
+def strip_controls(text: str) -> str:
+    """The text without escape codes, and without other characters that steer a terminal.
+
+    Tabs and the ends of lines stay.
+    """
+    return _CONTROLS.sub("", strip_escapes(text))
+
+
+def strip_unseen(text: str) -> str:
+    """The text without characters that take no room, by which words can be hidden in it.
+
+    Those that join letters and pictures stay.
+    """
+    return text if text.isascii() else _NO_WIDTH.sub("", text)
 
 
 def _escape_char(char: str) -> str:

@@ -27,6 +27,7 @@ from windlass.evaluation.forks import TRIAL_PREFIX, begin_fork, prepare_fork_age
 from windlass.evaluation.records import TrialRecord, count_kept, read_calls_below
 from windlass.evaluation.reports import find_disturbance
 from windlass.ports import Journal
+from windlass.private_files import make_private_folder
 
 TRIAL_KEY = "trial"
 """The key of a trial's run: the same prompt in the same session never begins a second one."""
@@ -264,7 +265,7 @@ async def _hold_workspace(workspace: Path | None) -> AsyncGenerator[None]:
 
 def _try_lock(workspace: Path) -> IO[bytes] | None:
     """Return a file whose lock the kernel frees when its holder dies; None if it is held."""
-    workspace.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(workspace.parent)
     file = workspace.with_name(f"{workspace.name}.lock").open("wb")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -306,6 +307,6 @@ def prepare_workspace(trial: Trial, *, is_new: bool) -> None:
     for leftover in (partial, copy):
         if leftover.exists():
             shutil.rmtree(leftover)
-    partial.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(partial.parent)
     shutil.copytree(source, partial, symlinks=True)
     partial.rename(copy)

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from windlass.environ import signing_key_folder
-from windlass.private_files import mark_private_folder
+from windlass.private_files import make_private_folder, mark_private_folder
 
 KEY_FILE = "journal.key"
 KEY_BYTES = 32
@@ -82,7 +82,7 @@ def _load_key(folder: Path) -> JournalKey | None:
     path = folder / KEY_FILE
     mark_private_folder(folder)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
         if not path.exists():
             _make_key(path)
         if path.stat().st_mode & _OTHERS:

@@ -26,6 +26,7 @@ from windlass.core.view import Prompt
 from windlass.models.http.model import HttpModel
 from windlass.models.resolve import resolve_model
 from windlass.ports import Model, RefusesContent
+from windlass.private_files import make_private_folder
 
 FOLDER_VARIABLE = "WINDLASS_REPLY_CACHE"
 _VERSION = 1
@@ -53,7 +54,7 @@ class CachedModel:
         self._folder = Path(folder)
         try:
             # A reply may hold what nobody else should read.
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_folder(self._folder)
         except OSError as error:
             raise ConfigError(
                 f"the reply cache {folder} cannot be made: {error.strerror}"

@@ -148,9 +148,11 @@ class ProjectAgent:
         """
         url = self.settings.base_url
         vendor = load_vendors().get(provider_of(self.settings.model))
-        if not url or vendor is None or vendor.keyless or is_local_url(url):
+        if not url or vendor is None or vendor.keyless:
             return url or None
-        if "base_url" in self.loaded.project_keys:
+        # If there is a key, any program of this machine could wait for it.
+        has_key = bool(self.project.environ.get(vendor.key_env or ""))
+        if "base_url" in self.loaded.project_keys and (has_key or not is_local_url(url)):
             raise ConfigError(
                 f"{self.loaded.origins['base_url']}: base_url would send {vendor.key_env} to "
                 f"{mask_keys(url)}. A project's file cannot decide that. If you trust it, use "
@@ -187,11 +189,9 @@ class ProjectAgent:
         No MCP server is started for it.
         """
         path = FolderStore(self.settings.workspace_store or None).find(folder) if folder else None
-        if folder is not None and path is None:
-            return None
         toolbox = build_toolbox(self.loaded, self.folder, self.project)
         preview = await toolbox.preview(tool, arguments, folder=path)
-        if preview is None:
+        if preview is None or (folder is not None and path is None):
             return None
         return mask_preview(preview, build_mask(self.project.secrets.revealed).mask_text)
 

@@ -1,7 +1,8 @@
 """What a project would run, send and allow if it were trusted, in words for a person.
 
-The law: everything that takes effect is named, in full. A value of `.env` is shown only if it
-becomes part of a command or an address: nobody can judge that without it.
+Invariant: everything that takes effect is named, in full. A value of `.env` is shown only if it
+becomes part of a command or an address, which cannot be judged without it. A value that is a secret
+by its name or its shape is never shown.
 """
 
 import shlex
@@ -11,8 +12,14 @@ from typing import Any, cast
 
 from windlass.core.errors import ConfigError
 from windlass.core.phrases import format_count
+from windlass.core.secrets.mask import Mask
 from windlass.core.text_clip import reveal_line
-from windlass.environ import DOTENV_FILE, may_come_from_dotenv, read_process_environment
+from windlass.environ import (
+    DOTENV_FILE,
+    find_secrets,
+    may_come_from_dotenv,
+    read_process_environment,
+)
 from windlass.gates.policy_file import GuardedRules, parse_policy
 from windlass.journals.names import parse_journal_name
 from windlass.knowledge.instructions import FILE_NAMES
@@ -99,7 +106,10 @@ def _describe_own_words(
     for variable in _find_variables(*words):
         if variable in added and variable not in environ:
             value = added[variable]
-            yield f"uses {variable}={value} ({DOTENV_FILE}) to start the MCP server {name}"
+            if find_secrets({variable: value}) or Mask(hold=False).mask_text(value) != value:
+                yield f"uses the secret {variable} ({DOTENV_FILE}) to start the MCP server {name}"
+            else:
+                yield f"uses {variable}={value} ({DOTENV_FILE}) to start the MCP server {name}"
 
 
 def _describe_overrides(name: str, entry: Mapping[str, Any]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from windlass.core.errors import ConfigError
 from windlass.environ import read_process_environment, read_regular_file
+from windlass.private_files import make_private_folder
 from windlass.project.files import read_failure
 from windlass.project.layers import layer_from_toml
 from windlass.project.snapshot import FILE_BYTES_MAX, MCP_FILE, PROJECT_FILE
@@ -34,11 +35,26 @@ def write_setting(file: Path, key: str, value: str) -> str:
         before = _read_before(file)
         after = _replace_line(before, key, line)
         layer_from_toml(after, str(file), str(file.parent))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(after, "utf-8")
+        _write_settings(file, after)
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
     return line
+
+
+def _write_settings(file: Path, text: str) -> None:
+    """Write a settings file. The user's own is for them only; a project's is as the project has it.
+
+    Raises OSError.
+    """
+    if file.name == PROJECT_FILE:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
+        return
+    make_private_folder(file.parent)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        os.fchmod(descriptor, 0o600)
+        opened.write(text)
 
 
 def _read_before(file: Path) -> str:
@@ -112,10 +128,9 @@ def write_mcp_entries(servers: dict[str, Any]) -> None:
     # A variable that is not set here may be set where the server is used.
     mcp_settings(text, _AnyEnvironment(read_process_environment()), source=MCP_FILE)
     try:
+        # Temporary files are private (0600), and so it stays: an entry may hold headers and keys.
         with tempfile.NamedTemporaryFile("w", dir=".", delete=False, encoding="utf-8") as file:
             file.write(text + "\n")
-        # Temporary files are private (0600), but the project's file is for everyone in it.
-        Path(file.name).chmod(0o644)
         os.replace(file.name, MCP_FILE)  # noqa: PTH105 - atomic: nobody sees half a file
     except OSError as error:
         raise ConfigError(f"{MCP_FILE} cannot be written: {error.strerror}") from None

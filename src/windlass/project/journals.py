@@ -27,6 +27,7 @@ from windlass.ports import (
     SessionLeases,
     SharedBudgets,
 )
+from windlass.private_files import make_private_folder
 from windlass.project.files import load_settings
 from windlass.project.settings import Settings
 
@@ -159,7 +160,7 @@ def open_journal(name: str | os.PathLike[str]) -> OpenedJournal:
     parsed = parse_journal_name(os.fspath(name))
     try:
         if parsed.kind == "sqlite":
-            Path(parsed.location).parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(Path(parsed.location).parent)
     except OSError as error:
         raise JournalFailed(
             f"cannot create the folder of the journal {parsed.shown}: {error.strerror}. "

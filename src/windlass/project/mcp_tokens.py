@@ -18,6 +18,7 @@ import msgspec
 
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.environ import xdg_folder
+from windlass.private_files import make_private_folder
 from windlass.project.secrets import SecretStore
 from windlass.tools.mcp.oauth.tokens import McpToken
 from windlass.tools.unavailable import ToolUnavailable
@@ -64,7 +65,7 @@ class SecretTokens:
     @asynccontextmanager
     async def lock(self, server: str) -> AsyncGenerator[None]:
         """Hold the lock for a token. It is the kernel's, so it is free when its holder dies."""
-        self._locks.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(self._locks)
         path = self._locks / token_name(server)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

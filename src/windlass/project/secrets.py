@@ -23,6 +23,7 @@ from windlass.core.secrets.mask import VALUE_CHARS_MIN
 from windlass.core.suggestions import suggest_names
 from windlass.core.toml_text import read_toml
 from windlass.environ import read_regular_file, xdg_folder
+from windlass.private_files import make_private_folder
 
 SECRETS_FILE = "secrets.toml"
 SERVICE = "windlass"
@@ -155,7 +156,7 @@ class SecretStore:
             lines.append(f"\n[{name}]")
             if source.command:
                 lines.append(f"command = {json.dumps(source.command)}")
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._path.parent)
         temporary = self._path.with_suffix(".tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:

@@ -19,6 +19,7 @@ import msgspec
 from windlass.core.errors import ConfigError, FolderNotTrusted
 from windlass.core.text_clip import reveal_line
 from windlass.environ import read_process_environment, read_regular_file, xdg_folder
+from windlass.private_files import make_private_folder
 from windlass.project.effects import describe_effects
 from windlass.project.secrets import SecretEnvironment, SecretStore
 from windlass.project.snapshot import ProjectSnapshot, take_snapshot
@@ -116,7 +117,7 @@ class TrustStore:
     def _write_entries(self, entries: Mapping[str, TrustEntry]) -> None:
         data = msgspec.json.format(msgspec.json.encode(_TrustFile(dict(entries))), indent=1)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_folder(self.path.parent)
             # A temporary file is private (0600), and so is the file that it becomes.
             with tempfile.NamedTemporaryFile(dir=self.path.parent, delete=False) as file:
                 file.write(data)
@@ -187,7 +188,7 @@ def hide_own_files(workspace: Path) -> tuple[Path, ...]:
     for folder in folders:
         # A folder that does not exist cannot be hidden, and a command could make it.
         if folder.resolve().is_relative_to(workspace.resolve()):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_folder(folder)
     return folders
 
 

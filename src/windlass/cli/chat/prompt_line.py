@@ -28,6 +28,7 @@ from windlass.cli.chat.keys import KeyActions, TypedInput, build_key_bindings, i
 from windlass.cli.chat.live_page import LivePage
 from windlass.cli.leave_signals import receive_leave_signals
 from windlass.cli.screen import GlyphSet
+from windlass.private_files import make_private_folder
 
 MENU_ROWS = 8
 HISTORY_BYTES_MAX = 512 * 1024
@@ -247,7 +248,7 @@ class PromptLine:
 def _open_history(path: Path) -> History:
     """The history in a file that only its owner can read; one in memory if there can be no file."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         _trim_file(path)
     except OSError:

@@ -15,6 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from windlass.environ import live_socket_folder
+from windlass.private_files import make_private_folder
 
 ADDRESS_BYTES_MAX = 100
 """Linux takes 107 bytes, macOS 103."""
@@ -28,7 +29,7 @@ def open_socket_folder(*, create: bool) -> Path:
     """Return the folder of the sockets; raises OSError if it is missing or not private."""
     folder = live_socket_folder()
     if create:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise OSError(errno.EPERM, "it is not a folder of this user", str(folder))

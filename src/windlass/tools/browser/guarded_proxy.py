@@ -7,10 +7,13 @@ to one of them. A name that points elsewhere the next time changes nothing.
 """
 
 import asyncio
+import base64
+import hmac
 import re
+import secrets
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, final
+from typing import Any, TypedDict, final
 
 from windlass.core.errors import ModelRetry
 from windlass.tools.web.addresses import AllowedHosts
@@ -24,10 +27,24 @@ CONNECTION_BYTES_MAX = 200 * 2**20
 """What one connection may bring in: a page that never ends must not fill the memory."""
 REFUSALS_MAX = 20
 
+PROXY_USER = "windlass"
+
 _CHUNK_BYTES = 64 * 1024
+_ASK_PASSWORD = (
+    b"HTTP/1.1 407 Proxy Authentication Required\r\n"
+    b'Proxy-Authenticate: Basic realm="windlass"\r\nContent-Length: 0\r\n'
+    b"Connection: close\r\n\r\n"
+)
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,20}) (\S+) HTTP/1\.[01]")
 _ABSOLUTE_TARGET = re.compile(r"(https?://[^/?#]+)(.*)", re.DOTALL)
 _HOP_HEADERS = (b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection")
+
+
+class ProxyCredentials(TypedDict):
+    """What a browser needs to use the proxy."""
+
+    username: str
+    password: str
 
 
 @final
@@ -40,6 +57,15 @@ class GuardedProxy:
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._refusals: dict[str, None] = {}
+        # Other programs of this machine find the port, and must not get inside by `allow`.
+        self._password = secrets.token_urlsafe(24)
+        login = base64.b64encode(f"{PROXY_USER}:{self._password}".encode()).decode()
+        self._authorization = f"Basic {login}".encode()
+
+    @property
+    def credentials(self) -> ProxyCredentials:
+        """The user and the password that the browser of this profile gives."""
+        return {"username": PROXY_USER, "password": self._password}
 
     async def start(self) -> str:
         """Listen on loopback, and return the address of the proxy."""
@@ -82,10 +108,24 @@ class GuardedProxy:
             self._connections.discard(task)
             writer.close()
 
+    def _is_authorized(self, head: bytes) -> bool:
+        """Whether the head of a request has the password of this proxy."""
+        for line in head.split(b"\r\n")[1:]:
+            name, _, value = line.partition(b":")
+            if name.strip().lower() == b"proxy-authorization":
+                return hmac.compare_digest(value.strip(), self._authorization)
+        return False
+
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Connect one request of the browser with its server."""
         async with asyncio.timeout(HEAD_S_MAX):
             head = await reader.readuntil(b"\r\n\r\n")
+        if not self._is_authorized(head):
+            # A browser gives the password when it is asked for it, on a connection of its own: the
+            # request may have a body, which is not read here.
+            writer.write(_ASK_PASSWORD)
+            await writer.drain()
+            return
         method, target = _parse_request(head)
         if method == "CONNECT":
             # An encrypted connection, or a WebSocket. What is in it stays unknown.

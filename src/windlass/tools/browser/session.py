@@ -107,7 +107,7 @@ class BrowserSession:
         try:
             profile = await browser.new_context(
                 # Loopback goes by the proxy as well, which it would not by itself.
-                proxy={"server": server, "bypass": "<-loopback>"},
+                proxy={"server": server, "bypass": "<-loopback>", **proxy.credentials},
                 storage_state=state,
                 **PROFILE_OPTIONS,
             )

@@ -24,6 +24,7 @@ from windlass.environ import (
 from windlass.private_files import (
     list_private_files,
     list_workspaces,
+    make_private_folder,
     mark_private_in,
     mark_registered,
     reserve_side_file,
@@ -171,7 +172,7 @@ def reserve_private_files(writable: Iterable[Path]) -> None:
     for own in _own_folders():
         if _is_below(_resolve_path(own), folders):
             with suppress(OSError):
-                own.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private_folder(own)
     mark_registered(private_registry_folder())
     for folder in folders:
         mark_private_in(folder)

@@ -14,6 +14,20 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# What IANA lists as special inside of the public block. It is written out, because Python knows
+# only what was in the registry when it was released.
+_SPECIAL_V6 = tuple(
+    ipaddress.IPv6Network(block)
+    for block in (
+        "2001::/23",  # protocol assignments: Teredo, benchmarks, ORCHID, drone ids
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4, which leads to any IPv4 address
+        "2620:4f:8000::/48",  # AS112: answered by a server nearby
+        "3fff::/20",  # documentation
+        "3ffe::/16",  # the 6bone, returned
+        "5f00::/16",  # segment routing
+    )
+)
 # Public according to the registry, but in fact a service of the network around this machine.
 _NON_PUBLIC_BLOCKS = tuple(
     ipaddress.IPv4Network(block)
@@ -21,6 +35,9 @@ _NON_PUBLIC_BLOCKS = tuple(
         "168.63.129.16/32",  # the host of a virtual machine in Azure
         "192.0.0.0/24",  # protocol assignments, and the metadata service of Oracle's cloud
         "192.88.99.0/24",  # 6to4 relays
+        "192.31.196.0/24",  # AS112: answered by a server nearby
+        "192.52.193.0/24",  # multicast tunnels
+        "192.175.48.0/24",  # AS112, as above
         "100.64.0.0/10",  # carrier-grade NAT, and the metadata service of Alibaba's cloud
     )
 )
@@ -86,7 +103,9 @@ def is_public_address(address: Address) -> bool:
     if isinstance(address, ipaddress.IPv4Address):
         return _is_public_ipv4(address)
     is_wrapper = address.ipv4_mapped is not None or address in _NAT64
+    is_special = any(address in block for block in _SPECIAL_V6)
     is_public = address in _PUBLIC_V6 and address.is_global and not address.is_reserved
+    is_public = is_public and not is_special
     return (is_wrapper or is_public) and all(map(_is_public_ipv4, _embedded_ipv4(address)))
 
 
