@@ -223,10 +223,10 @@ def find_secrets(environ: Mapping[str, str]) -> dict[str, str]:
         address = URL_PASSWORD.search(value) if "://" in value else None
         if not address:
             continue
-        for password in {address[1], unquote(address[1])}:
+        for number, password in enumerate(dict.fromkeys((address[1], unquote(address[1])))):
             if len(password) >= SECRET_CHARS_MIN:
                 # The value as a whole may be a secret by its name.
-                found[f"{name}.password" if name in found else name] = password
+                found[f"{name}.password{number or ''}" if name in found else name] = password
     return found
 
 

@@ -97,23 +97,13 @@ class RunOpenings:
     def open_new(self, state: State, task: RunTask, *, needs_folder: bool = True) -> Sequence[Fact]:
         """Open a new run. Raises RunUnfinished if the last one has not ended.
 
-        `needs_folder`: False for a run that is paused before it does anything.
-
-        Raises WorkspaceMissing if the folder of the session is not here. Raises ConfigError for
-        earlier messages in a session that has a conversation already.
+        `needs_folder`: False for a run that is paused before it does anything. Raises
+        WorkspaceMissing if the folder of the session is not here, and ConfigError for earlier
+        messages in a session that has a conversation already.
         """
-        if task.key and find_start(state, task.key) is not None:
-            raise StartRepeated(f"session {state.session} has a run with the key {task.key!r}")
-        _require_ended(state)
-        if task.earlier and state.seq:
-            raise ConfigError(
-                f"messages=…: session {state.session} has a conversation of its own already. "
-                "Leave `messages` out to go on with it, or leave `session` out to begin a new one."
-            )
-        _require_undone(state)
+        _check_start(state, task)
         if needs_folder:
             self.require_folder(state)
-        folder = self._choose_folder(state, task)
         number = state.run.number + 1 if state.run else 1
         setup = self._setup_for(Briefing(state.session, number, task.caller, task.context))
         setup = add_budgets(setup, task.budgets)
@@ -135,7 +125,7 @@ class RunOpenings:
                 trace=task.trace,
                 mail=task.mail,
                 on_partial=task.on_partial,
-                folder=folder,
+                folder=self._choose_folder(state, task),
             ),
         )
 
@@ -278,6 +268,19 @@ def add_budgets(setup: Setup, budgets: Sequence[Budget]) -> Setup:
 def find_start(state: State, key: str) -> StartKey | None:
     """Return the start that a caller named so in this session, if there was one."""
     return next((start for start in state.start_keys if start.key == key), None)
+
+
+def _check_start(state: State, task: RunTask) -> None:
+    """Raise ForOperator if no new run may begin in a session."""
+    if task.key and find_start(state, task.key) is not None:
+        raise StartRepeated(f"session {state.session} has a run with the key {task.key!r}")
+    _require_ended(state)
+    if task.earlier and state.seq:
+        raise ConfigError(
+            f"messages=…: session {state.session} has a conversation of its own already. "
+            "Leave `messages` out to go on with it, or leave `session` out to begin a new one."
+        )
+    _require_undone(state)
 
 
 def _require_ended(state: State) -> None:

@@ -173,12 +173,9 @@ def serve(
         async with opened as kept, open_project_agents(project_agents, kept) as served:
             for warning in served.warnings:
                 click.echo(warning, err=True)
-            service = make_service(
-                served.agents,
-                journal=kept,
-                contexts=served.contexts,
-                workspace=context.agent.settings.workspace,
-            )
+            mode = context.agent.settings.workspace
+            settled = partial(make_service, contexts=served.contexts, workspace=mode)
+            service = settled(served.agents, journal=kept)
             await _serve_service(service, options, entry)
 
     asyncio.run(run())

@@ -93,8 +93,7 @@ class Service(RunControls):
         its name, besides the context of the token. `outside`: how people reach the service, and
         whom it may send webhooks to. `drives`: whether this process drives runs; if not, workers on
         the same journal do. `engine`: tells those workers of runs, instead of driving them here.
-        `workspace`: whether each caller works in a folder of its own, or all of them in that of the
-        agent (`shared`). Raises ConfigError.
+        `workspace`: `shared` lets all callers work in the folder of the agent. Raises ConfigError.
         """
         named = name_agents(agents)
         self._owns_journal = isinstance(journal, str | PurePath)

@@ -76,6 +76,18 @@ class MountPlan:
         mounts |= {Path("/"): "--ro-bind", Path("/proc"): "--proc", Path("/dev"): "--dev"}
         mounts |= {Path(path): "--ro-bind-try" for path in _KERNEL_SETTINGS}
         mounts |= dict.fromkeys(writable, "--bind")
+        guarded = self._guard_paths(readable, writable, covered)
+        mounts |= _pin_folders(guarded, writable) | guarded
+        flags: list[str] = []
+        # Deeper paths are mounted later, so that the folders above do not cover them.
+        for path in sorted(mounts, key=lambda path: len(path.parts)):
+            flags += _mount_arguments(mounts[path], str(path))
+        return flags
+
+    def _guard_paths(
+        self, readable: Sequence[Path], writable: Sequence[Path], covered: Sequence[Path]
+    ) -> dict[Path, str]:
+        """Return the mounts that keep a command from what the others would let it see or change."""
         guarded: dict[Path, str] = {
             path: "--tmpfs" for path in _find_workspaces() if path not in writable
         }
@@ -97,12 +109,7 @@ class MountPlan:
         for path in secret:
             if path.exists():
                 guarded[_resolve_path(path)] = "--tmpfs" if path.is_dir() else "mask"
-        mounts |= _pin_folders(guarded, writable) | guarded
-        flags: list[str] = []
-        # Deeper paths are mounted later, so that the folders above do not cover them.
-        for path in sorted(mounts, key=lambda path: len(path.parts)):
-            flags += _mount_arguments(mounts[path], str(path))
-        return flags
+        return guarded
 
     def shows(self, path: Path) -> bool:
         """Whether a command finds the file at this path, and what a link there leads to."""
