@@ -153,6 +153,17 @@ async def test_a_command_leaves_no_file_that_the_journal_cannot_use(root: Path) 
         assert await journal.check() == []
 
 
+async def test_a_journal_that_is_in_no_registry_is_found_by_its_name(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T13: as one of another user, or of a process with another state folder."""
+    with monkeypatch.context() as other_user:
+        other_user.setenv("XDG_STATE_HOME", str(root.parent / "state"))
+        with other_process(root / "a" / "s.db", is_open=False):
+            pass
+    assert "SQLite" not in await run(root, "head -c 100 a/s.db; true")
+
+
 async def test_the_search_is_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A journal that is in no registry, and deeper than this, is not found: the docs say so."""
     deep = root.joinpath(*("a" * (SEARCH_DEPTH_MAX + 1)), "s.db")
