@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 
 def make_agent(project: Path, store: FolderStore, journal: Any, *script: Any) -> Agent[str]:
     python = getattr(sys, "_base_executable", sys.executable)
-    sandbox = Sandbox(require="bubblewrap", readable=(Path(python).parent.parent,))
+    # As on a machine whose folders are not in /tmp, which no command sees anyway.
+    seen = (Path(python).parent.parent, project.parent)
+    sandbox = Sandbox(require="bubblewrap", readable=seen)
     tools = core_tools(project, sandbox=sandbox, interpreter="tools")
     return Agent(
         ScriptedModel(list(script)), tools=tools, journal=journal, folders=store, name="clerk"
