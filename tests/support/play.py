@@ -290,8 +290,8 @@ class RandomSession:
                     asked.id, verdict, digest(asked.decoded_arguments), grant=grant
                 )
                 self._record(answer, after_s=1e6)
-            case PauseRun(reason, needed):
-                self._record(RunPaused(reason, cause="budget", needed=needed))
+            case PauseRun(reason, needed, cause=cause):
+                self._record(RunPaused(reason, cause=cause, needed=needed))
             case StayPaused():
                 self._end_pause()
             case EndRun(outcome, reason, fault=fault):

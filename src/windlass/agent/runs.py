@@ -23,6 +23,7 @@ from windlass.agent.observers import (
     RunObserver,
     begin_observation,
 )
+from windlass.agent.tree_progress import read_progress_below
 from windlass.core.errors import NothingToDo, SessionBusy
 from windlass.core.events import CallLate, Event, Fact, SteeringGiven
 from windlass.core.result import RunResult, build_result
@@ -72,6 +73,7 @@ class LiveRuns:
             answer_from_mail,
             expired_answers,
             self.undriven.end_children,
+            partial(read_progress_below, world.journal),
         )
         self._drivers: dict[str, RunDriver] = {}
         self._late_writes: dict[str, asyncio.Task[None]] = {}
@@ -151,6 +153,7 @@ class LiveRuns:
             control.add_child,
             control.remove_child,
             partial(NestedCallSession, LiveRuns),
+            control.pause_run,
         )
         if isinstance(tools, RunBoundTools):
             tools = tools.bind_run(caller)

@@ -197,6 +197,7 @@ class SubagentJob:
             await asyncio.get_running_loop().create_future()
         questions = tuple(self._nest_question(result, question) for question in result.questions)
         session = result.session_id
+        await self._pause_caller(session)
         waiters = await self._listen_for_mail(
             {session, *(question.session for question in questions)}
         )
@@ -210,6 +211,15 @@ class SubagentJob:
                 waiter.cancel()
         if not self._call.unpark():
             await asyncio.get_running_loop().create_future()
+
+    async def _pause_caller(self, session: str) -> None:
+        """If the sub-agent is parked because of a call, park the whole tree: pause its caller.
+
+        Otherwise the next driver of the caller would continue the sub-agent on its own.
+        """
+        run = (await self._runs.read_state(session)).run
+        if run is not None and run.pause is not None and run.pause.cause == "deaths":
+            await self._run.pause_run(run.pause.reason, run.pause.by or self._world.agent)
 
     def _nest_question(self, result: RunResult[Any], question: Question) -> NestedQuestion:
         world = self._world

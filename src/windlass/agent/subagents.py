@@ -131,7 +131,8 @@ def _make_tool(
     )
     # The version is part of the setup, so that a resume with other sub-agents is noticed.
     version = digest([parts.setup for parts in team.values()])
-    tool = with_fields(tool, spec=replace(tool.spec, version=version), bind_run=bind_run)
+    spec = replace(tool.spec, version=version, isolated=True)
+    tool = with_fields(tool, spec=spec, bind_run=bind_run)
     if any(spec.undo for parts in team.values() for spec in parts.setup.tools):
         # The same function: a call that undoes another finds that in its context.
         tool = with_fields(tool, undo=tool, spec=replace(tool.spec, undo=tool.spec.effect))

@@ -3,8 +3,8 @@
 Questions that nobody answered in time are such work too: a driver denies them.
 
 The law: only root sessions are driven, and only those that need it (`needs_driver` in the core), of
-this agent by name and configuration. A session that makes no progress however often it is driven is
-parked, durably and visibly: its run is paused, and whoever resumes it takes it out again.
+this agent by name and configuration. A session that makes no progress however often it is driven,
+with all that works for it, is parked, durably and visibly: its run is paused until it is resumed.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from windlass.agent.driving import SessionDriver
 from windlass.agent.expired_questions import ExpiredQuestions
 from windlass.agent.folder_watch import LOOKS, WAIT_S, FolderWatch
 from windlass.agent.runs import LiveRuns
+from windlass.agent.tree_progress import read_progress_below
 from windlass.agent.work_items import BACKLOG_SEEN, describe_mailed
 from windlass.core.errors import (
     NothingToDo,
@@ -30,16 +31,13 @@ from windlass.core.errors import (
 )
 from windlass.core.events import (
     RULES_VERSION,
-    CallFinished,
     Fact,
-    RunContinued,
-    RunEnded,
     RunPaused,
     RunReleased,
     RunResumed,
     RunStarted,
-    StepProposed,
 )
+from windlass.core.fold.deaths import find_fruitless
 from windlass.core.fold.run import fold
 from windlass.core.session_summary import SessionSummary, find_parent
 from windlass.core.state import State
@@ -78,7 +76,7 @@ class SweepReport:
     busy: tuple[str, ...] = ()
     """Sessions that somebody else drives by now."""
     parked: tuple[str, ...] = ()
-    """Sessions that were paused because driving them led nowhere."""
+    """Sessions that were paused because driving them led nowhere, or a call took drivers down."""
     failed: tuple[str, ...] = ()
     """Sessions that could not be driven; they are tried again later, less and less often."""
     skipped: tuple[str, ...] = ()
@@ -250,16 +248,34 @@ class Sweeper:
             return "skipped"
         if not await self._sessions.has_work(state):
             return "skipped"
-        if state.is_active and count_fruitless_tries(facts) >= tries_max:
+        if await self._leads_nowhere(state, tries_max):
             await self.park(
                 session, f"{tries_max} drivers in a row died in it without any progress"
             )
             return "parked"
         self._sessions.require_folder(state)
-        await self._sessions.drive(session, consent=consent)
+        result = await self._sessions.drive(session, consent=consent)
         self._troubles.pop(session, None)
         self._folder_watch.forget(session)
+        if result is not None and result.outcome == "paused" and await self._is_parked(session):
+            _log.warning("session %s is %s", session, result.reason)
+            return "parked"
         return "driven"
+
+    async def _leads_nowhere(self, state: State, tries_max: int) -> bool:
+        """Whether so many drivers in a row died before the run or its sub-agents got further."""
+        run = state.run
+        if run is None or not state.is_active:
+            return False
+        if len(find_fruitless(state, run, None)) < tries_max:
+            return False
+        below = await read_progress_below(self._journal, state)
+        return len(find_fruitless(state, run, below)) >= tries_max
+
+    async def _is_parked(self, session: str) -> bool:
+        """Whether a run is paused because a call took its process down."""
+        run = (await self._runs.read_state(session)).run
+        return run is not None and run.pause is not None and run.pause.cause == "deaths"
 
     async def park_without_folder(self, session: str, wait_s: float = WAIT_S) -> bool:
         """Pause a run whose folder no worker has had for `wait_s` seconds; return whether it is.
@@ -318,22 +334,3 @@ class Sweeper:
 
 def _parked_reason(why: str) -> str:
     return f"parked: {why}. Look at it with `windlass sessions explain`, then resume or cancel it"
-
-
-def count_fruitless_tries(facts: Sequence[Fact]) -> int:
-    """Return how many drivers of the open run have died since it last got anywhere.
-
-    The facts count it, so that a session which kills each process that drives it is noticed too.
-    A driver that let go of the run does not count: a call may take longer than a day of deploys.
-    """
-    tries = 0
-    was_released = False
-    for fact in reversed(facts):
-        if isinstance(fact, RunReleased):
-            was_released = True
-        elif isinstance(fact, RunResumed):
-            tries += not was_released
-            was_released = False
-        elif isinstance(fact, StepProposed | CallFinished | RunContinued | RunStarted | RunEnded):
-            break
-    return tries

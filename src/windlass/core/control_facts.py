@@ -24,6 +24,17 @@ from windlass.core.phrases import (
 )
 from windlass.core.text_clip import printable_line
 
+PauseCause = Literal["asked", "budget", "deaths"]
+"""Why a run is paused: somebody asked for it, money is used up, or a call kills its process."""
+
+
+class SessionProgress(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """How far a session had come when a driver looked at it."""
+
+    session: str
+    seq: int
+    """The last record by which it got any further: a reply, a result, or its start or end."""
+
 
 class SteeringGiven(PlacedEvent, frozen=True, tag="Steered"):
     """A person says something while the run works. The model sees it before the next step."""
@@ -56,19 +67,20 @@ class RunPaused(PlacedEvent, frozen=True, tag="RunPaused"):
 
     Calls of the open step still run to their end. Then the driver releases the run. With the cause
     `budget` the rules paused it: its money or tokens are used up, and raising the limit continues
-    it as well.
+    it as well. With the cause `deaths` a call of it, or of a sub-agent, took its process down: the
+    call runs once more if somebody continues the run.
     """
 
     masked_fields: ClassVar = ("reason", "by")
     reason: str = ""
     by: str = ""
-    cause: Literal["asked", "budget"] = "asked"
+    cause: PauseCause = "asked"
     needed: Amount | None = None
     """What the next request could cost beyond what is left, if the budget is the cause."""
     mail: int = 0
 
     def describe(self) -> str:
-        if self.cause == "budget":
+        if self.cause != "asked":
             needed = f"; the next request needs {format_amount(self.needed)}" if self.needed else ""
             return f"The run paused: {printable_line(self.reason)}{needed}"
         reason = f": {quote_text(self.reason)}" if self.reason else ""

@@ -38,6 +38,7 @@ from windlass.core.control_facts import (
     RunContinued,
     RunPaused,
     RunReleased,
+    SessionProgress,
     SteeringGiven,
     SteeringTaken,
 )
@@ -92,7 +93,7 @@ VOCABULARY_VERSION = 1
 It grows when a program could misread a record of another version (see `UPCASTS` in
 `journals/codec.py`). A new field that has a default does not raise it.
 """
-RULES_VERSION = 3
+RULES_VERSION = 4
 """The version of the rules, which each run records when it is opened and when it is resumed.
 
 Raise it when a replay of an older session would differ: when `decide`, the fold, the notes, the
@@ -153,6 +154,8 @@ class RunResumed(PlacedEvent, frozen=True, tag="RunResumed"):
     """The version of the rules that decide from here on. 0: written before it was recorded."""
     driver: str = ""
     """A random name of the driver, as in `RunStarted`."""
+    below: tuple[SessionProgress, ...] | None = None
+    """How far the sessions have come that work for open calls of the run; None: not looked at."""
 
 
 class AttemptStarted(PlacedEvent, frozen=True, tag="AttemptStarted"):

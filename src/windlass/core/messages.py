@@ -216,6 +216,9 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The effect of what undoes its calls; empty if they cannot be undone."""
     needs_artifact: bool = False
     """Offered only once the session has an artifact. Records from before it existed have False."""
+    isolated: bool = False
+    """A call runs in a process of its own, or resumes in a session of its own, so that the death of
+    a driver says nothing about it."""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -8,6 +8,7 @@ from dataclasses import InitVar, dataclass
 from typing import Any, final
 
 from windlass.core.context import CompactionMethod
+from windlass.core.control_facts import PauseCause
 from windlass.core.events import AttemptFailed, Outcome, Reservation, RunPaused
 from windlass.core.faults import Fault
 from windlass.core.limits import Amount, Budget
@@ -91,6 +92,8 @@ class ClearedCall:
     spending_left: Amount
     """The most it may spend on models of its own."""
     seal: InitVar[_MoveSeal]
+    is_suspect: bool = False
+    """A driver died while it ran, so no other suspect may run in this process meanwhile."""
 
     @property
     def repeatable(self) -> bool:
@@ -204,11 +207,12 @@ class WaitForAnswers:
 @final
 @dataclass(frozen=True, slots=True)
 class PauseRun:
-    """Pause the run, because its money or tokens are used up."""
+    """Pause the run: its money or tokens are used up, or its next call kills its process."""
 
     reason: str
     needed: Amount | None
     seal: InitVar[_MoveSeal]
+    cause: PauseCause = "budget"
 
 
 @final

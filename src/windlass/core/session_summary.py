@@ -15,6 +15,7 @@ from typing import Literal, get_args
 import msgspec
 from msgspec.structs import replace
 
+from windlass.core.control_facts import PauseCause
 from windlass.core.errors import ConfigError
 from windlass.core.events import (
     AttemptFailed,
@@ -92,7 +93,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
     """The most that this attempt may cost; None if the price is not known."""
     waiting: int = 0
     """Calls of the open step whose sub-agents wait."""
-    pause: Literal["", "asked", "budget"] = ""
+    pause: PauseCause | Literal[""] = ""
     """Why the run is paused, or will be once its step is over; empty if it is not."""
     released: bool = False
     """The last driver let go of the run without ending it."""
@@ -168,12 +169,12 @@ def _advance_by_fact(summary: SessionSummary, fact: Fact) -> SessionSummary:
 
 def _pause_after(
     summary: SessionSummary, fact: RunPaused | RunContinued | LimitsRaised
-) -> Literal["", "asked", "budget"]:
+) -> PauseCause | Literal[""]:
     if isinstance(fact, RunPaused):
         return fact.cause
     # Higher limits end only a pause for want of money.
-    if isinstance(fact, LimitsRaised) and summary.pause == "asked":
-        return "asked"
+    if isinstance(fact, LimitsRaised) and summary.pause != "budget":
+        return summary.pause
     return ""
 
 

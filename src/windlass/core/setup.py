@@ -275,8 +275,8 @@ def digest_configuration(setup: Setup) -> str:
 
 
 def _as_called(spec: ToolSpec) -> ToolSpec:
-    """Return what a call of a tool means, whatever decides when it is offered or undone."""
-    return replace(spec, needs_artifact=False, undo="")
+    """Return what a call of a tool means, whatever decides when and where it runs or is undone."""
+    return replace(spec, needs_artifact=False, undo="", isolated=False)
 
 
 def digest(value: object) -> str:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from windlass.core.context import CompactionMethod
 from windlass.core.context_facts import UndoneCall
-from windlass.core.control_facts import CallWaiting, RunPaused
+from windlass.core.control_facts import CallWaiting, RunPaused, SessionProgress
 from windlass.core.events import AttemptFailed, AttemptStarted, BudgetAllotted, Outcome, StopReason
 from windlass.core.faults import Fault
 from windlass.core.limits import RaisedLimits
@@ -55,6 +55,9 @@ class CallState(msgspec.Struct, frozen=True, gc=False):
     waits_for: CallWaiting | None = None
     """What its sub-agent waits for, in the phase `waiting`."""
     result: ToolResult | None = None
+    died_with: tuple[int, ...] = ()
+    """The drivers that died while it ran, since a person last let it run: the `opening_seq` of
+    each. A call with any is a suspect, and runs alone."""
 
     @property
     def id(self) -> str:
@@ -87,6 +90,15 @@ class CallStreak(msgspec.Struct, frozen=True, gc=False):
     """The count at which the model got a note; zero if it got none."""
 
 
+class Progress(msgspec.Struct, frozen=True, gc=False):
+    """How far a session has come. It is equal before and after whatever leads nowhere."""
+
+    steps: int = 0
+    messages: int = 0
+    closed_calls: int = 0
+    """Of the open step."""
+
+
 class RunState(msgspec.Struct, frozen=True, gc=False):
     """One run: from a prompt to its end."""
 
@@ -95,6 +107,12 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     """Where the run begins in the transcript: the index of its prompt."""
     opening_seq: int = 0
     """The number of the fact by which the present driver opened the run: its fencing token."""
+    opened_at: Progress = Progress()
+    """How far the session had come then."""
+    fruitless: tuple[int, ...] = ()
+    """The drivers in a row that died before the run got any further: the `opening_seq` of each."""
+    below: tuple[SessionProgress, ...] = ()
+    """How far the sessions that work for its calls had come when a driver last looked."""
     elapsed_s: float = 0.0
     """Seconds at work in this run."""
     steps: int = 0

@@ -127,6 +127,10 @@ def _ignore_child(_child: ChildRun) -> None:
     """Nobody speaks to the run."""
 
 
+async def _ignore_pause(_reason: str, _by: str) -> None:
+    """No run can be paused."""
+
+
 class NestedCall(msgspec.Struct, frozen=True):
     """A call that the code of a call makes."""
 
@@ -199,6 +203,8 @@ class CallerRun(msgspec.Struct, frozen=True):
     remove_child: Callable[[ChildRun], None] = _ignore_child
     nest_calls: Callable[["CallerRun", NestingCall], NestedCalls] | None = None
     """Prepare the session for the calls that the code of a call makes; None outside of a run."""
+    pause_run: Callable[[str, str], Awaitable[None]] = _ignore_pause
+    """Pause the caller's run, for this reason and in this name: a call below it is parked."""
 
     def find_folder(self) -> Path | None:
         """Return the folder that the tools of the run work in; None for their agent's own.

@@ -23,7 +23,6 @@ from windlass.core.events import (
     Outcome,
     RunEnded,
     RunReleased,
-    RunResumed,
     RunSuspended,
     TextDelta,
 )
@@ -33,7 +32,7 @@ from windlass.core.messages import Charge
 from windlass.core.moves import EndRun, FinalMove, StayPaused, WaitForAnswers
 from windlass.core.result import RunResult, build_result
 from windlass.core.state import CallState, State
-from windlass.ports import Clock, RecoverableTools, Watcher, World
+from windlass.ports import Clock, Watcher, World
 from windlass.runtime.control_inbox import ControlInbox
 from windlass.runtime.deadlines import Deadlines
 from windlass.runtime.in_flight import EndChildren, InFlight
@@ -43,7 +42,7 @@ from windlass.runtime.loop import run_loop
 from windlass.runtime.mailbox import MailActions, MailTaker, MakeAnswer, TakeMail
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.run_control import RunControl
-from windlass.runtime.session_hold import SessionHold
+from windlass.runtime.session_hold import ReadProgress, SessionHold, prepare_take_over
 from windlass.runtime.settling import (
     RunSettlement,
     find_append_error,
@@ -70,6 +69,7 @@ class DriverServices(msgspec.Struct, frozen=True):
     expired_answers: Callable[[State, Clock], Iterable[CallAnswered]]
     """Returns the denials of the questions that nobody answered in time."""
     end_children: EndChildren
+    read_progress: ReadProgress
 
     def track(
         self, driving: Callable[[], Awaitable[bool]], stop: Callable[[str], None]
@@ -242,7 +242,12 @@ class RunDriver:
         recorder = self._recorder
         recorder.start_from(reading.result())
         is_new = not recorder.state.seq
-        opening = await self._recover_tools(self._opening(recorder.state))
+        opening = await prepare_take_over(
+            self._opening(recorder.state),
+            recorder.state,
+            self._world.tools,
+            self._services.read_progress,
+        )
         facts = self._opening_facts = await recorder.mask_opening(opening)
         writing = asyncio.create_task(recorder.record(*facts, masked=facts))
         await self._wait_for_stage(writing)
@@ -260,14 +265,6 @@ class RunDriver:
         clock = self._world.clock
         expired_answers = self._services.expired_answers
         await self.inbox.write(lambda state: tuple(expired_answers(state, clock)))
-
-    async def _recover_tools(self, opening: Sequence[Fact]) -> Sequence[Fact]:
-        """Before a run is taken over, end what its dead driver left running."""
-        tools = self._world.tools
-        if not isinstance(opening[0], RunResumed) or not isinstance(tools, RecoverableTools):
-            return opening
-        reaped = tuple(await asyncio.to_thread(tools.recover))
-        return (replace(opening[0], reaped=reaped), *opening[1:])
 
     async def _run_loop(self) -> FinalMove | None:
         """Run the loop under its deadlines; the body of a task that can be abandoned."""

@@ -90,8 +90,8 @@ async def run_loop(  # noqa: C901 - an arm per move
                 await recorder.record(LookupsPlanned(calls))
             case RecallKnowledge(text):
                 await recorder.record(await recall_knowledge(text, world, recorder.state))
-            case PauseRun(reason, needed):
-                await recorder.record(RunPaused(reason, cause="budget", needed=needed))
+            case PauseRun(reason, needed, cause=cause):
+                await recorder.record(RunPaused(reason, cause=cause, needed=needed))
             case WaitForAnswers() | StayPaused() | EndRun() | None:
                 return move
 

@@ -79,6 +79,10 @@ class RunControl:
         """Pause the run because the one that it works for was paused."""
         self._leftovers.start_task(self._change_pause(RunPaused(reason, by)))
 
+    async def pause_run(self, reason: str, by: str) -> None:
+        """Pause the run because a call of one that works for it is parked."""
+        await self._change_pause(RunPaused(reason, by, cause="deaths"))
+
     def end_pause(self, by: str) -> None:
         """Continue the run because the one that it works for goes on."""
         self._leftovers.start_task(self._change_pause(RunContinued(by)))
@@ -137,3 +141,7 @@ class LateControl:
     def remove_child(self, child: ChildRun) -> None:
         if self.run is not None:
             self.run.remove_child(child)
+
+    async def pause_run(self, reason: str, by: str) -> None:
+        if self.run is not None:
+            await self.run.pause_run(reason, by)

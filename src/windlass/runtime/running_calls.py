@@ -33,6 +33,7 @@ from windlass.core.verdicts import Allow, Ask, PersonAnswer
 from windlass.ports import CallContext, ModelRequest, UndoableTools, World, WrittenReply
 from windlass.runtime.in_flight import InFlight
 from windlass.runtime.recorder import Recorder
+from windlass.runtime.suspect_turn import PROCESS_TURN
 
 
 async def run_calls(move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight) -> None:
@@ -42,8 +43,24 @@ async def run_calls(move: RunCalls, world: World, recorder: Recorder, in_flight:
         await recorder.flush()
     for cleared in interrupted:
         await recorder.record(await _reconcile_call(cleared, move, world, recorder, in_flight))
-    if not interrupted:
+    if interrupted:
+        return
+    if any(cleared.is_suspect for cleared in move.calls):
+        await _run_in_turn(move, world, recorder, in_flight)
+    else:
         await _run_side_by_side(move, world, recorder, in_flight)
+
+
+async def _run_in_turn(
+    move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight
+) -> None:
+    """Run a suspect once no other suspect runs in this process. Until then it has not started."""
+    await recorder.flush()
+    decided_from = recorder.state
+    async with PROCESS_TURN.get().hold():
+        # If somebody spoke to the run meanwhile, the loop decides again.
+        if recorder.state is decided_from and not in_flight.is_releasing:
+            await _run_side_by_side(move, world, recorder, in_flight)
 
 
 async def _reconcile_call(

@@ -6,19 +6,32 @@ could act after the next driver had found that the call was not done.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from windlass.core.errors import JournalCorrupt
+from windlass.core.events import Fact, RunResumed, SessionProgress
+from windlass.core.fold.deaths import find_fruitless
 from windlass.core.state import State
 from windlass.logs import get_logger
-from windlass.ports import Journal, Lease, SessionLeases, SignedJournal
+from windlass.ports import (
+    Journal,
+    Lease,
+    RecoverableTools,
+    SessionLeases,
+    SignedJournal,
+    Tools,
+)
 from windlass.runtime.leases import is_still_driving
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.shared_budgets import settle_budgets
 from windlass.runtime.state_cache import StateCache
 
 _log = get_logger(__name__)
+ReadProgress = Callable[[State], Awaitable[tuple[SessionProgress, ...]]]
+"""Returns how far the sessions have come that work for open calls of a run."""
 
 
 class SessionHold:
@@ -101,3 +114,21 @@ async def _wait_for_all(works: Iterable["asyncio.Future[Any]"]) -> None:
     while running := {work for work in works if not work.done()}:
         await asyncio.wait(running)
         await asyncio.sleep(0)
+
+
+async def prepare_take_over(
+    opening: Sequence[Fact], state: State, tools: Tools, read_progress: ReadProgress
+) -> Sequence[Fact]:
+    """End what a dead driver left running, and return the facts that open the run.
+
+    If that driver got nowhere in the session itself, the sessions that work for the run say whether
+    it got anywhere at all.
+    """
+    resumed = opening[0]
+    if not isinstance(resumed, RunResumed):
+        return opening
+    if isinstance(tools, RecoverableTools):
+        resumed = replace(resumed, reaped=tuple(await asyncio.to_thread(tools.recover)))
+    if state.run is not None and find_fruitless(state, state.run, None):
+        resumed = replace(resumed, below=await read_progress(state))
+    return (resumed, *opening[1:])

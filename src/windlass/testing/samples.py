@@ -35,6 +35,7 @@ from windlass.core.events import (
     RunResumed,
     RunStarted,
     SessionImported,
+    SessionProgress,
     SteeringGiven,
     SteeringTaken,
     StepProposed,
@@ -137,6 +138,8 @@ def _control_facts() -> list[Fact]:
         RunPaused("used up", cause="budget", needed=Amount(Decimal("0.01"), 20)),
         LimitsRaised(RaisedLimits(tokens=5_000_000), mail=5),
         AnswerForwarded("s/a", "c1_0", by="ann", mail=6),
+        RunPaused("parked: 2 drivers died while look ran", by="helper", cause="deaths"),
+        RunContinued(by="ann", mail=7),
     ]
 
 
@@ -147,7 +150,7 @@ def _waiting_facts() -> list[Fact]:
     )
     return [
         CallWaiting("h2_0", "s/h2_0", (question,)),
-        RunResumed(),
+        RunResumed(below=(SessionProgress("s/h2_0", 7),)),
         CallStarted("h2_0", "key-h"),
     ]
 

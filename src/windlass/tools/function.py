@@ -23,6 +23,8 @@ from typing import (
     overload,
 )
 
+import msgspec
+
 from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.messages import Effect, Label, ToolSpec
@@ -290,6 +292,7 @@ def _build_tool(
     _check_functions(options, spec)
     address = None
     if options.get("executor") == "process":
+        spec = msgspec.structs.replace(spec, isolated=True)
         is_plain = signature.parameters is None
         address = locate_function(
             fn, name, takes_context=signature.takes_context, is_plain=is_plain

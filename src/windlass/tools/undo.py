@@ -36,7 +36,7 @@ def build_undo_tool(tool: Tool[..., Any]) -> Tool[..., Any]:
     else:
         base = replace(
             tool,
-            spec=replace_struct(tool.spec, effect="write"),
+            spec=replace_struct(tool.spec, effect="write", isolated=False),
             function=undo,
             signature=replace_struct(tool.signature, takes_context=True),
             reconcile=None,
@@ -51,6 +51,7 @@ def build_undo_tool(tool: Tool[..., Any]) -> Tool[..., Any]:
         description=f"Undoes a call of {tool.name}.",
         effect=base.spec.effect,
         undo="",
+        isolated=base.spec.isolated,
     )
     undo_tool = replace(base, spec=spec, endpoint=tool.endpoint, undo=None, snapshot=None)
     # Calls are undone one after another, whatever they change.

@@ -458,7 +458,7 @@ MADE_BY_THE_RUNTIME = {
     *("AttemptFailed.charge", "StepProposed.charge", "ContextCompacted.charge"),
     *("CallFinished.charges", "RunEnded.charge", "RunEnded.charges"),
     "SessionImported.calls",
-    *("RunStarted.driver", "RunResumed.driver", "RunStarted.folder"),
+    *("RunStarted.driver", "RunResumed.driver", "RunStarted.folder", "RunResumed.below"),
     "RunStarted.key",
     "RunStarted.trace",
     "CallAnswered.signature",

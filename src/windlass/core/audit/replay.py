@@ -142,7 +142,8 @@ class _Replayer:
                 # The current move was decided before this was said.
                 self.state_before_steering = self.state_before_steering or state
                 return None
-            case RunPaused(cause="asked"):
+            case RunPaused(cause=cause, by=by) if cause == "asked" or by:
+                # Somebody paused it, or the sub-agent of a call did.
                 self.state_before_steering = self.state_before_steering or state
                 return None
             case CallJudged(_, Ask(rule="fork")) if _is_disowned_by_fork(state, fact):
@@ -261,9 +262,8 @@ def _leads_to(move: Move, fact: Fact) -> bool:  # noqa: C901 - an arm per move
         case EndRun(outcome, reason, fault=fault):
             end = (outcome, reason, fault)
             return isinstance(fact, RunEnded) and end == (fact.outcome, fact.reason, fact.fault)
-        case PauseRun(reason, needed):
-            pause = RunPaused(reason, cause="budget", needed=needed)
-            return same_fact(fact, pause)
+        case PauseRun(reason, needed, cause=cause):
+            return same_fact(fact, RunPaused(reason, cause=cause, needed=needed))
         case WaitForAnswers() | StayPaused() | JudgeCalls() | RunCalls():
             return False
         case _:

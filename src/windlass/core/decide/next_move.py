@@ -23,6 +23,7 @@ from windlass.core.decide.retrying import choose_model
 from windlass.core.decide.scheduling import WavePlan, plan_wave
 from windlass.core.decide.stopping import check_exhausted, check_time_limits, explain_no_room
 from windlass.core.decide.summarizing import build_summary_prompt
+from windlass.core.decide.suspects import explain_poison
 from windlass.core.events import StopReason
 from windlass.core.faults import Fault
 from windlass.core.fold.phases import NEXT_ACTION
@@ -104,6 +105,8 @@ def _continue_step(state: State, step: StepState, setup: Setup, run: RunState) -
     if not wave.calls:
         if run.pause is not None:
             return StayPaused(run.pause, _SEAL)
+        if wave.poison is not None:
+            return PauseRun(explain_poison(wave.poison), None, _SEAL, "deaths")
         waiting = tuple(call for call in step.calls if call.phase == "waiting")
         return WaitForAnswers((), _SEAL, waiting)
     return RunCalls(
@@ -140,7 +143,9 @@ def _clear_call(state: State, call: CallState, spec: ToolSpec, share: Amount) ->
     # The key names the effect, so that a tool can recognize a second try of the same call.
     key = f"{state.session}/{call.id}"
     interrupted = call.phase == "interrupted"
-    return ClearedCall(call.call, call.decoded_arguments, spec, key, interrupted, share, _SEAL)
+    is_suspect = bool(call.died_with)
+    arguments = call.decoded_arguments
+    return ClearedCall(call.call, arguments, spec, key, interrupted, share, _SEAL, is_suspect)
 
 
 def _end_undo(run: RunState) -> Move:

@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from windlass.core.decide.reserving import equal_share, remaining_amount, tightest_amount
+from windlass.core.decide.suspects import PlannedCall, choose_calls, is_poison
 from windlass.core.fold.phases import NEXT_ACTION
 from windlass.core.limits import Amount
 from windlass.core.messages import ToolSpec
 from windlass.core.setup import Setup
 from windlass.core.state import CallState, RunState, State, StepState
-
-PlannedCall = tuple[CallState, ToolSpec]
 
 
 class WavePlan(NamedTuple):
@@ -21,16 +20,21 @@ class WavePlan(NamedTuple):
     """What each of them may spend on models of its own."""
     timeout_s: float | None
     """How long each may take, beside the limit of its own tool."""
+    poison: CallState | None
+    """The next call must not run, because it took its process down."""
 
 
 def plan_wave(state: State, setup: Setup, run: RunState, step: StepState) -> WavePlan:
     """Plan the next calls of a step whose calls are all judged and answered.
 
-    A call whose sub-agent waits is not run, but the calls behind it must not overtake it.
+    A call whose sub-agent waits is not run, but the calls behind it must not overtake it. Nor must
+    they overtake a call that took its process down.
     """
     ready = (call for call in step.calls if NEXT_ACTION[call.phase] in ("run", "wait"))
     wave = next_wave(ready, setup)
-    calls = tuple(planned for planned in wave if NEXT_ACTION[planned[0].phase] == "run")
+    ready_calls = [planned for planned in wave if NEXT_ACTION[planned[0].phase] == "run"]
+    calls = choose_calls(ready_calls)
+    poison = next((call for call, spec in ready_calls if is_poison(call, spec)), None)
     remaining = tightest_amount(
         remaining_amount(setup.limits, run.ledger),
         remaining_amount(setup.session_limits, state.ledger),
@@ -39,7 +43,7 @@ def plan_wave(state: State, setup: Setup, run: RunState, step: StepState) -> Wav
         timeout_s = setup.hydration.seconds
     else:
         timeout_s = None
-    return WavePlan(calls, equal_share(remaining, len(wave)), timeout_s)
+    return WavePlan(calls, equal_share(remaining, len(wave)), timeout_s, poison)
 
 
 def share_of_wave(began_from: State, setup: Setup) -> Amount:

@@ -23,6 +23,7 @@ from windlass.core.events import (
     Fact,
     RunEnded,
 )
+from windlass.core.fold.deaths import pardon_call
 from windlass.core.fold.phases import PhaseChange, classify_fact, classify_resume, next_phase
 from windlass.core.json_repair.strict import BrokenJson, ReadJson, read_strict
 from windlass.core.messages import (
@@ -112,6 +113,7 @@ def apply_call_answered(state: State, fact: CallAnswered) -> State:
     # Nobody knows which resource other arguments would touch.
     resource = None if isinstance(fact.verdict, Modify) else call.resource
     call = replace(call, question=None, answered=True, resource=resource, imported=False)
+    call = pardon_call(call)
     return _apply_verdict(state, call, fact.verdict, phase)
 
 

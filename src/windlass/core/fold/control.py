@@ -20,6 +20,7 @@ from windlass.core.control_facts import (
 from windlass.core.events import CallAnswered, Fact, RunEnded, RunStarted, UndoPlanned
 from windlass.core.fold.calls import apply_call_waiting, raise_illegal_fact
 from windlass.core.fold.context import apply_undo_planned
+from windlass.core.fold.deaths import pardon_call
 from windlass.core.fold.steps import current_run, settle_open_attempt
 from windlass.core.limits import RaisedLimits
 from windlass.core.mail import MailLane
@@ -122,10 +123,13 @@ def _apply_run_paused(state: State, run: RunState, fact: RunPaused) -> State:
 
 
 def _apply_run_continued(state: State, run: RunState, fact: RunContinued) -> State:
-    """End the pause of the run."""
+    """End the pause of the run. What was held against its calls counts no more."""
     if run.pause is None:
         raise_illegal_fact(fact, "the run is not paused")
-    return replace(state, run=replace(run, pause=None))
+    if state.step is not None:
+        calls = tuple(pardon_call(call) for call in state.step.calls)
+        state = replace(state, step=replace(state.step, calls=calls))
+    return replace(state, run=replace(run, pause=None, fruitless=()))
 
 
 def _apply_run_released(state: State, run: RunState, fact: RunReleased) -> State:

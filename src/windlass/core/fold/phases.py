@@ -182,9 +182,9 @@ def classify_resume(call: CallState, before: Setup | None, after: Setup | None) 
 
 
 def _called_tool(setup: Setup, name: str) -> ToolSpec | None:
-    """Return what a call of this name does in a setup, whether or not it can be undone."""
+    """Return what a call of this name does in a setup, wherever it runs, undoable or not."""
     spec = setup.find_tool(name)
-    return None if spec is None else replace(spec, undo="")
+    return None if spec is None else replace(spec, undo="", isolated=False)
 
 
 def is_repeatable(call: CallState, setup: Setup | None) -> bool:

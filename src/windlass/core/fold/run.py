@@ -61,6 +61,7 @@ from windlass.core.fold.control import (
     apply_control_fact,
     raise_setup,
 )
+from windlass.core.fold.deaths import blame_call, find_fruitless, measure_progress
 from windlass.core.fold.steps import (
     apply_attempt_failed,
     apply_attempt_started,
@@ -211,6 +212,7 @@ def _apply_run_started(state: State, fact: RunStarted) -> State:
         state = replace(state, start_keys=(*state.start_keys, start))
     state = replace(state, run=run, step=None, folder=fact.folder, has_folder=True)
     state = add_messages(state, UserMessage(fact.prompt, pinned=fact.pinned))
+    state = replace(state, run=replace(run, opened_at=measure_progress(state)))
     state = add_labels(state, fact.labels, f"the prompt of run {fact.run}")
     # Knowledge recalled for the previous run leaves the view with that run.
     if had_recalled:
@@ -240,16 +242,25 @@ def _add_earlier_messages(state: State, fact: RunStarted) -> State:
 
 def _apply_run_resumed(state: State, run: RunState, fact: RunResumed) -> State:
     """An attempt in flight may have been paid for: its whole reservation counts as spent."""
+    fruitless = find_fruitless(state, run, fact.below)
     if run.attempt is not None:
         state = settle_open_attempt(state, run, worst_case_charge(run.attempt))
     if state.step is not None:
         before = state.setup
-        calls = tuple(take_over_call(call, before, fact.setup, fact) for call in state.step.calls)
+        blamed = (blame_call(call, before, run) for call in state.step.calls)
+        calls = tuple(take_over_call(call, before, fact.setup, fact) for call in blamed)
         state = replace(state, step=replace(state.step, calls=calls))
     # A budget may have taken back meanwhile what it allotted to the dead driver.
     run = current_run(state)
     reopened = replace(
-        run, opening_seq=fact.seq, asking_since=None, allotments=(), is_released=False
+        run,
+        opening_seq=fact.seq,
+        opened_at=measure_progress(state),
+        fruitless=fruitless,
+        below=run.below if fact.below is None else fact.below,
+        asking_since=None,
+        allotments=(),
+        is_released=False,
     )
     return _install_setup(replace(state, run=reopened), fact.setup, reopened)
 

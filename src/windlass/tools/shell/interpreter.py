@@ -158,7 +158,9 @@ def python_tool(
     # Not with the tool, of which the agent may keep only copies.
     weakref.finalize(interpreters, shell.close)
     built = _build_python(interpreters, call_tools=call_tools)
-    spec = msgspec.structs.replace(built.spec, notice=shell.sandbox.notice)
+    # The calls of its code run in this process.
+    is_isolated = not call_tools
+    spec = msgspec.structs.replace(built.spec, notice=shell.sandbox.notice, isolated=is_isolated)
     built = replace(built, spec=spec, recover=shell.recover, only_by_model=True)
     if not call_tools:
         return built

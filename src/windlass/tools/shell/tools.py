@@ -156,7 +156,7 @@ class WorkspaceShell:
     def tools(self) -> tuple[Tool[..., Any], ...]:
         """`bash`, `bash_output` and `bash_kill`."""
         bash = _build_bash(self)
-        spec = struct_replace(bash.spec, notice=self.sandbox.notice)
+        spec = struct_replace(bash.spec, notice=self.sandbox.notice, isolated=True)
         bash = replace(bash, spec=spec, recover=self.recover)
         return bash, _build_bash_output(self), _build_bash_kill(self)
 
