@@ -23,6 +23,7 @@ from windlass.core.mail import (
 )
 from windlass.core.messages import TextPart
 from windlass.core.result import Question
+from windlass.runtime.suspect_turn import PROCESS_TURN, SuspectTurn
 from windlass.testing.clock import VirtualClock
 
 RAISED_S = 40.0
@@ -64,6 +65,7 @@ async def _drive_too(outside: OutsideWorld, clock: VirtualClock, after_s: float)
     await asyncio.sleep(after_s)
     if not await outside.store.read(outside.plan.session):
         return  # No sweep knows of it yet.
+    PROCESS_TURN.set(SuspectTurn())
     agent = build_agent(outside, ProcessPower(), clock)
     with suppress(SessionBusy):
         await agent.drive(outside.plan.session)

@@ -120,12 +120,22 @@ class OutsideWorld:
     """The rate limit of the provider, if it has one."""
     refused: int = 0
     """How often a second process was refused."""
+    doses_taken: int = 0
+    """How often the call that takes its process down has done so."""
     problems: list[str] = field(default_factory=list[str])
     """Broken rules that were noticed while they happened."""
 
     def call_plan(self, number: int) -> CallPlan:
         # Changed arguments have the number of the call plus a multiple of 1000 (see `people.py`).
         return self.calls[number % 1000]
+
+    def takes_dose(self, number: int) -> bool:
+        """Return whether a call takes its process down now, and count it."""
+        more = self.plan.more
+        if number % 1000 != more.poison or self.doses_taken >= more.doses:
+            return False
+        self.doses_taken += 1
+        return True
 
     def is_done(self, key: str) -> bool:
         return any(effect.key == key for effect in self.effects)

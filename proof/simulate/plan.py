@@ -42,6 +42,8 @@ UNDOING_SHARE = 0.15
 """How many of the sessions undo a run that does not complete."""
 HELPED_WRITE_SHARE = 0.05
 """How many of the sessions begin with a write and a helper that writes as well."""
+POISON_SHARE = 0.15
+"""How many of the sessions have a call that takes its process down."""
 IntrusionKind = Literal["resume", "run", "steer", "abandon"]
 
 
@@ -140,10 +142,30 @@ class PlanExtras:
     """Whether a run that does not complete is undone."""
     requests_burst: int | None = None
     """The provider limits requests: so many at once, and as many again within five seconds."""
+    poison: int | None = None
+    """The number of a call that takes its process down."""
+    doses: int = 0
+    """How often it does, before somebody has repaired it."""
 
 
 def draw_plan(seed: int) -> SessionPlan:
     """Draw the session of a seed."""
+    plan = _add_poison(Random(f"{seed} poison"), _draw_failure(seed))
+    beside = (_add_poison(Random(f"{seed} poison of {one.session}"), one) for one in plan.beside)
+    return replace(plan, beside=tuple(beside))
+
+
+def _add_poison(random: Random, plan: SessionPlan) -> SessionPlan:
+    """Sometimes let a call take its process down. No rival drives such a session."""
+    numbers = sorted(call.number for call in plan.calls.values() if call.tool in EFFECTS)
+    if not numbers or random.random() > POISON_SHARE:
+        return plan
+    more = replace(plan.more, poison=random.choice(numbers), doses=random.choice((1, 2, 2, 3, 4)))
+    return replace(plan, more=more, control=replace(plan.control, rivals=()))
+
+
+def _draw_failure(seed: int) -> SessionPlan:
+    """Draw a session, and whether it is undone if it fails."""
     plan = _draw_sessions(seed)
     helping = Random(f"{seed} helped write")
     if helping.random() < HELPED_WRITE_SHARE:

@@ -29,6 +29,7 @@ from windlass.core.fold.run import apply_fact
 from windlass.core.result import Question, RunResult, open_questions
 from windlass.core.state import State
 from windlass.journals.memory import MemoryJournal
+from windlass.runtime.suspect_turn import PROCESS_TURN, SuspectTurn
 from windlass.testing.clock import VirtualClock
 from windlass.testing.faults import PowerCut
 
@@ -156,6 +157,7 @@ async def _run_process(played: PlayedSession, clock: VirtualClock, number: int) 
     if at in plan.more.steers_between:
         await steer_between(outside, clock, f"Between {at}")
         await _read_journal(played)
+    PROCESS_TURN.set(SuspectTurn())
     power = ProcessPower(plan.crashes[at - 1] if at <= len(plan.crashes) else None, has_run=True)
     played.drives.append(drive)
     agent = build_agent(outside, power, clock)

@@ -103,6 +103,9 @@ class SimTools:
         if context.undoes is not None:
             target = f"{context.session}/{context.undoes.call_id}"
             return await self._undo(cleared, target)
+        if outside.takes_dose(number):
+            self._power.turn_off()
+            self._power.check_on()
         if manner == "raise":
             raise OSError("the tool failed")
         self._do_effect(cleared, number)

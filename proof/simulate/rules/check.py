@@ -9,6 +9,7 @@ from proof.simulate.rules.broken import RuleBroken, require
 from proof.simulate.rules.effects import check_effects, is_code
 from proof.simulate.rules.mail import check_mail
 from proof.simulate.rules.money import check_money, check_shared_budget
+from proof.simulate.rules.parking import check_parking
 from proof.simulate.rules.permissions import check_permissions
 from proof.simulate.rules.projecting import check_projection
 from proof.simulate.rules.records import check_records
@@ -39,6 +40,7 @@ def _check_session(played: PlayedSession) -> None:
     check_permissions(played)
     check_money(played, state)
     check_mail(played)
+    check_parking(played)
     check_undoing(played)
     _check_helpers(played)
     _check_rate_limit(played)
@@ -101,7 +103,9 @@ def _check_against_twin(played: PlayedSession, state: State) -> None:
     if plan.more.provider_window is not None or (plan.more.attended and approver_breaks):
         return  # The outcome depends on which process was there at the time.
     answers = plan.control.answers_by_mail
-    undisturbed = replace(plan, crashes=(), control=ControlPlan(answers_by_mail=answers))
+    harmless = replace(plan.more, doses=0)
+    control = ControlPlan(answers_by_mail=answers)
+    undisturbed = replace(plan, crashes=(), control=control, more=harmless)
     twin = play_plan(undisturbed).state
     require(
         twin.transcript == state.transcript,
