@@ -5,14 +5,21 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from proof.modelcheck.explore import ModelStep, RuleViolation
-from proof.modelcheck.fact_log import PROMPT, SESSION, FactLog, LogNode
+from proof.modelcheck.fact_log import (
+    CALL_RESULTS,
+    CALL_START,
+    PROMPT,
+    SESSION,
+    FactLog,
+    LogNode,
+)
 from proof.modelcheck.letters import (
     make_letter_fact,
     remove_letters,
     untaken_letters,
 )
 from proof.modelcheck.plants import PlantedBug
-from proof.modelcheck.rules import check_batch, forget_repeated_mail
+from proof.modelcheck.rules import check_batch, count_death, forget_repeated_mail
 from proof.modelcheck.world import (
     DRIVER_NAMES,
     NOBODY,
@@ -24,22 +31,21 @@ from proof.modelcheck.world import (
 )
 from windlass.core.errors import IllegalFact, SessionBusy
 from windlass.core.events import (
-    CallFinished,
     CallJudged,
-    CallStarted,
     Fact,
     MailRefused,
     RunEnded,
+    RunPaused,
     RunReleased,
     RunResumed,
     RunStarted,
     SteeringTaken,
 )
 from windlass.core.fold.control import needs_driver
-from windlass.core.messages import ToolResult
 from windlass.core.moves import (
     EndRun,
     JudgeCalls,
+    PauseRun,
     RequestReply,
     RunCalls,
     StayPaused,
@@ -52,15 +58,6 @@ from windlass.journals.chain import check_order
 
 Step: TypeAlias = ModelStep[WorldState]
 NextPlace = DriverPlace | Literal["let go"]
-_CALL = "c1"
-_START = CallStarted(_CALL, "key")
-_RESULTS: dict[CallPlace, Fact] = {
-    "done": CallFinished(_CALL, ToolResult.from_text("value", "sent")),
-    "was_done": CallFinished(_CALL, ToolResult.from_text("value", "sent")),
-    "not_started": CallFinished(_CALL, ToolResult.from_text("cancelled", "not started")),
-    "was_not_done": CallJudged(_CALL, Allow("it had not happened")),
-}
-"""What is written down about a call, with the next facts."""
 
 
 class DriverSteps:
@@ -234,7 +231,7 @@ class DriverSteps:
         if driver.must_release:
             # A call that still runs had its grace period.
             yield self._append("releases the run", (RunReleased("asked"),), "let go")
-        elif driver.call in _RESULTS:
+        elif driver.call in CALL_RESULTS:
             yield self._append("records what became of the call", ())
         elif not driver.call:
             yield self._make_move(self._log[driver.log])
@@ -249,13 +246,18 @@ class DriverSteps:
                 judged = CallJudged(proposed.call.id, verdict)
                 if isinstance(verdict, Ask):
                     return self._append("asks a person about the call", (judged,))
-                return self._append("records the start of the call", (judged, _START))
-            case RunCalls(calls=(cleared, *_)) if cleared.interrupted:
+                return self._append("records the start of the call", (judged, CALL_START))
+            case RunCalls(calls=(cleared, *_)) if cleared.interrupted and not cleared.repeatable:
                 return self._step_to("asks the tool what became of the call", self._reconcile)
             case RunCalls():
-                return self._append("records the start of the call", (_START,))
+                return self._append("records the start of the call", (CALL_START,))
             case TakeSteering():
                 return self._append("shows the steering to the model", (SteeringTaken(),))
+            case PauseRun() if self._bug == "poison_not_parked":
+                return self._append("records the start of the call", (CALL_START,))
+            case PauseRun(reason, needed, cause=cause):
+                parked = RunPaused(reason, cause=cause, needed=needed)
+                return self._append("parks the run", (parked,))
             case StayPaused():
                 return self._append("lets go of the paused run", (RunReleased("paused"),), "let go")
             case EndRun(outcome, reason):
@@ -292,13 +294,15 @@ class DriverSteps:
         """As `runtime/leases.py`: confirm the lease, then look for an opening after our facts."""
         if self._bug == "confirm_skipped":
             return True
-        driver = self._driver
-        if driver.place != "driving" or not driver.is_connected:
-            return False
-        if self._world.lock not in (NOBODY, self._me):
-            return False
+        has_lease = self._driver.is_connected and self._world.lock in (NOBODY, self._me)
+        return has_lease and self._drives_last_opening()
+
+    def _drives_last_opening(self) -> bool:
+        """Whether this process drives the run, and no other has taken it over."""
         run = self._log[self._world.log].state.run
-        return run is not None and run.opening_seq <= self._log[driver.log].seq
+        if self._driver.place != "driving" or run is None:
+            return False
+        return run.opening_seq <= self._log[self._driver.log].seq
 
     def _confirmed_lock(self) -> int:
         """A lease that was lost is taken again by the question, if it is free."""
@@ -308,6 +312,8 @@ class DriverSteps:
     def _take_effect(self) -> WorldState:
         driver = self._driver
         world = self._world
+        if self._scenario.is_poison:
+            return self._die_in_call()
         if self._scenario.checks_token and driver.token < world.token:
             return self._change(driver._replace(call="not_started", token=0))
         if world.effects:
@@ -315,6 +321,12 @@ class DriverSteps:
         done = driver._replace(call="done", token=0)
         token = max(world.token, driver.token) if self._scenario.checks_token else 0
         return self._change(done, effects=1, token=token)
+
+    def _die_in_call(self) -> WorldState:
+        """The call takes its process down, with its lock. Another process is started."""
+        world = count_death(self._world, self._drives_last_opening())
+        lock = NOBODY if world.lock == self._me else world.lock
+        return world.with_driver(self._me, DriverState())._replace(lock=lock)
 
     def _reconcile(self) -> WorldState:
         world = self._world
@@ -339,8 +351,8 @@ class DriverSteps:
     ) -> Step:
         """Write facts after the last one that the driver knows, with what it knows of its call."""
         driver = driver or self._driver
-        if driver.call in _RESULTS:
-            facts = (_RESULTS[driver.call], *facts)
+        if driver.call in CALL_RESULTS:
+            facts = (CALL_RESULTS[driver.call], *facts)
             driver = driver._replace(call="")
         return self._step_to(text, partial(self._write, text, facts, place, driver))
 
@@ -363,7 +375,7 @@ class DriverSteps:
         world = check_batch(world, before, facts, self._me)._replace(log=after)
         run = self._log[after].state.run
         driver = driver._replace(log=after)
-        if _START in facts and run is not None:
+        if CALL_START in facts and run is not None:
             token = run.opening_seq if self._scenario.checks_token else 0
             driver = driver._replace(call="recorded", token=token)
         if place != "let go":

@@ -12,10 +12,14 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
+from proof.modelcheck.world import CallPlace
 from windlass.core.decide.next_move import decide
 from windlass.core.events import (
     RULES_VERSION,
     AttemptStarted,
+    CallFinished,
+    CallJudged,
+    CallStarted,
     Fact,
     RunStarted,
     SessionImported,
@@ -23,17 +27,28 @@ from windlass.core.events import (
 )
 from windlass.core.fold.run import apply_fact, fold
 from windlass.core.limits import Limits, Reservation
-from windlass.core.messages import AssistantMessage, TextPart, ToolCall, ToolSpec
+from windlass.core.messages import AssistantMessage, TextPart, ToolCall, ToolResult, ToolSpec
 from windlass.core.moves import Move
 from windlass.core.setup import ModelInfo, Setup
 from windlass.core.state import State
+from windlass.core.verdicts import Allow
 from windlass.journals.forking import fork
 from windlass.journals.memory import MemoryJournal
 
 SESSION = "s"
 TOOL = ToolSpec("send", "Sends a message.", {"type": "object"}, effect="write")
 SETUP = Setup(model=ModelInfo("m"), tools=(TOOL,), limits=Limits(steps=9, usd=None))
+REPEATABLE = replace(SETUP, tools=(replace(TOOL, effect="idempotent"),))
 PROMPT = (TextPart("Go."),)
+_CALL = "c1"
+CALL_START = CallStarted(_CALL, "key")
+CALL_RESULTS: dict[CallPlace, Fact] = {
+    "done": CallFinished(_CALL, ToolResult.from_text("value", "sent")),
+    "was_done": CallFinished(_CALL, ToolResult.from_text("value", "sent")),
+    "not_started": CallFinished(_CALL, ToolResult.from_text("cancelled", "not started")),
+    "was_not_done": CallJudged(_CALL, Allow("it had not happened")),
+}
+"""What is written down about a call, with the next facts."""
 _RESERVED = Reservation(1, 1, Decimal(0))
 
 
@@ -58,12 +73,13 @@ class LogNode:
 class FactLog:
     """All sessions that the explorer has seen, as nodes."""
 
-    def __init__(self, *, has_call: bool) -> None:
+    def __init__(self, *, has_call: bool, is_repeatable: bool = False) -> None:
         self._has_call = has_call
         self._nodes: list[LogNode] = []
         self._by_key: dict[Hashable, int] = {}
         self._appended: dict[Hashable, int] = {}
-        start = RunStarted(1, PROMPT, SETUP, rules=RULES_VERSION, seq=1)
+        setup = REPEATABLE if is_repeatable else SETUP
+        start = RunStarted(1, PROMPT, setup, rules=RULES_VERSION, seq=1)
         self.first = self._find_node(State(SESSION), (), (start,))
 
     def __getitem__(self, number: int) -> LogNode:
@@ -97,7 +113,7 @@ class FactLog:
         run = state.run
         assert run is not None
         if self._has_call and run.number == 1 and not run.steps:
-            call = ToolCall("c1", TOOL.name, "{}")
+            call = ToolCall(_CALL, TOOL.name, "{}")
             proposal = StepProposed(AssistantMessage((call,)), "calls")
         else:
             proposal = StepProposed(AssistantMessage((TextPart("Done."),)), "end")
@@ -140,5 +156,5 @@ def _key_of(state: State) -> Hashable:
         len(run.pending),
         run.reply is not None,
         run.attempt is not None,
-        tuple((call.phase, call.imported) for call in state.step_calls),
+        tuple((call.phase, call.imported, len(call.died_with)) for call in state.step_calls),
     )

@@ -13,4 +13,5 @@ PlantedBug = Literal[
     "sweep_drives_paused",
     "sweep_ignores_mail_of_paused",
     "cancel_any_run",
+    "poison_not_parked",
 ]

@@ -20,7 +20,7 @@ class LeaseProtocol:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.log = FactLog(has_call=scenario.has_call)
+        self.log = FactLog(has_call=scenario.has_call, is_repeatable=scenario.is_poison)
 
     def first_state(self) -> WorldState:
         """Return the beginning: a run is open, and the process that began it is dead."""

@@ -7,10 +7,12 @@ from msgspec.structs import replace
 from proof.modelcheck.explore import RuleViolation
 from proof.modelcheck.letters import LaneState, untaken_letters
 from proof.modelcheck.world import NOBODY, WorldState
+from windlass.core.decide.suspects import DEATHS_MAX
 from windlass.core.events import (
     AttemptStarted,
     Fact,
     MailRefused,
+    RunContinued,
     RunEnded,
     RunReleased,
     RunResumed,
@@ -34,8 +36,19 @@ def check_batch(world: WorldState, before: State, facts: Sequence[Fact], driver:
             opener = NOBODY
         if isinstance(fact, AttemptStarted) and before.run is not None and before.run.pause:
             raise RuleViolation("a paused run made a request")
+        if isinstance(fact, RunContinued):
+            world = world._replace(taken_down=min(world.taken_down, 1))
         world = _settle_message(world, before, fact)
     return world._replace(opener=opener)
+
+
+def count_death(world: WorldState, is_driver: bool) -> WorldState:  # noqa: FBT001 - a fact
+    """Count a process that its call has taken down, unless it had let go of the run before."""
+    if not is_driver:
+        return world
+    if world.taken_down >= DEATHS_MAX:
+        raise RuleViolation("a call took a third driver down, and nobody had continued the run")
+    return world._replace(taken_down=world.taken_down + 1)
 
 
 def _check_opening(world: WorldState, before: State) -> None:

@@ -27,6 +27,11 @@ SCENARIOS: Mapping[str, Scenario] = {
         cuts=1,
         checks_token=True,
     ),
+    # A call that takes its process down whenever it runs; a release, and somebody who continues.
+    "poison": Scenario(
+        store="file", is_poison=True, crashes=1, releases=1, posters=((("continue",),),)
+    ),
+    "poison and cut": Scenario(is_poison=True, cuts=1, posters=((("continue", "pause"),),)),
     # A copy of the session, made at any moment from any of its records, which gets messages.
     "fork": Scenario(has_call=False, posters=((("steer", "cancel"), ("steer",)),), forks=1),
 }
@@ -60,6 +65,7 @@ PLANTED: Mapping[PlantedBug, Scenario] = {
     "cancel_any_run": Scenario(
         has_call=False, posters=((("cancel",),), (("prompt",),)), bug="cancel_any_run"
     ),
+    "poison_not_parked": Scenario(store="file", is_poison=True, bug="poison_not_parked"),
 }
 """The smallest scenario in which each bug shows."""
 

@@ -46,6 +46,8 @@ class WorldState(NamedTuple):
     effects: int = 0
     token: int = 0
     """The highest fencing token that the tool has seen."""
+    taken_down: int = 0
+    """Drivers that the call has taken down, since somebody last continued the run."""
     crashes: int = 0
     cuts: int = 0
     releases: int = 0
@@ -78,4 +80,6 @@ class Scenario:
     """Whether `reconcile` hands its token to the service, as `run` does."""
     can_reconcile: bool = True
     """Whether the tool can find out what became of a call."""
+    is_poison: bool = False
+    """Whether the call, which may be repeated, takes its process down each time it runs."""
     bug: PlantedBug | None = None

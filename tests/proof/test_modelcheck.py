@@ -32,11 +32,11 @@ from windlass.core.messages import TextPart
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 
-SMALL = ("take-over", "file", "fork")
+SMALL = ("take-over", "file", "poison", "fork")
 """Scenarios that take a second."""
 DEPTH = 14
 """How far the others are explored here; `make modelcheck` explores all of them to the end."""
-STEPS_MAX = 17
+STEPS_MAX = 19
 """The longest counterexample of a planted bug."""
 WALKS = 40
 WALK_STEPS = 60
@@ -52,6 +52,7 @@ FINDINGS = [
     ("sweep_drives_paused", "a paused run is driven, although no message came for it"),
     ("sweep_ignores_mail_of_paused", "a message is never taken"),
     ("cancel_any_run", "a cancel of run 1 stopped another run"),
+    ("poison_not_parked", "a call took a third driver down, and nobody had continued the run"),
 ]
 """The planted bugs, and the rule that each of them breaks."""
 
