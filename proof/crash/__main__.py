@@ -188,6 +188,7 @@ def report_lines(campaign: CrashCampaign, store: str) -> Iterator[str]:
         ("effects done twice", total.done_twice),
         ("effects lost", total.lost),
         ("writes reported to the model as unknown", total.unknown),
+        ("runs parked by a call at two kills, and resumed", total.parked),
         ("transcripts that differ from a run without kills", total.differing),
         ("journals that do not verify or replay", total.broken),
     ]

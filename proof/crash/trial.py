@@ -30,7 +30,7 @@ from proof.crash.script import (
 )
 from proof.crash.worker import WorkerJob, create_rows_table, read_marks, run_worker
 from windlass.core.audit.replay import replay
-from windlass.core.events import AttemptStarted, Fact, RunResumed, StepProposed
+from windlass.core.events import AttemptStarted, Fact, RunPaused, RunResumed, StepProposed
 from windlass.core.fold.run import fold
 from windlass.core.messages import Message
 from windlass.journals.postgres.journal import PostgresJournal
@@ -77,7 +77,7 @@ class SessionRecord:
 class TrialCount:
     """The result of one trial or of many.
 
-    All counts but `asked_again`, `unknown` and `killed_after` should be zero.
+    All counts but `asked_again`, `unknown`, `parked` and `killed_after` should be zero.
     """
 
     unfinished: int = 0
@@ -96,6 +96,8 @@ class TrialCount:
     broken: int = 0
     unknown: int = 0
     """Writes that were reported to the model as unknown."""
+    parked: int = 0
+    """How often a run was parked, because one call was running at two kills."""
     killed_after: Counter[str] = field(default_factory=Counter[str])
     """How often each kind of fact was the last record before a kill."""
 
@@ -203,6 +205,7 @@ def count_faults(
     if record.trouble or run is None or run.outcome != "completed":
         count.unfinished = 1
         return count
+    count.parked = sum(isinstance(fact, RunPaused) for fact in record.facts)
     known = results_by_call(twin.messages)
     count.differing = int(settle_unknown_sends(record.messages, known) != twin.messages)
     _count_replies(count, record, asks)

@@ -151,7 +151,10 @@ async def do_next_work(job: WorkerJob) -> None:
         if state.run is None:
             await agent.run(PROMPT, session=SESSION)
         elif state.is_active:
-            await agent.resume(SESSION)
+            result = await agent.resume(SESSION)
+            if result.outcome == "paused":
+                # A call was running at two kills, so that its run is parked. A person resumes it.
+                await agent.resume(SESSION)
     finally:
         await agent.aclose()
         if isinstance(journal, PostgresJournal):
