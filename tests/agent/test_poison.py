@@ -2,10 +2,12 @@
 
 import asyncio
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import killable_tools
 import windlass
 from windlass import Agent, tool
 from windlass.core.events import CallStarted, RunPaused
@@ -16,6 +18,8 @@ from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
 from windlass.runtime.suspect_turn import PROCESS_TURN, SuspectTurn
 from windlass.testing import ScriptedModel, call, pause, say
+from windlass.tools.shell.interpreter import python_tool
+from windlass.tools.shell.tools import shell_tools
 
 STEPS = 9
 pytestmark = pytest.mark.contract("D15")
@@ -165,6 +169,19 @@ async def test_a_poison_call_of_a_sub_agent_parks_the_whole_tree() -> None:
     assert (await last.sweep()).driven == ("s",)
     assert tools.began["a"] == 3
     assert (await read(journal, "s")).is_active is False
+
+
+def test_a_tool_says_whether_its_calls_run_in_a_process_or_session_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """D15: their own death counts, and not that of the driver."""
+    helper = Agent(ScriptedModel([]), name="helper").as_tool()
+    bash = next(each for each in shell_tools(tmp_path) if each.name == "bash")
+    isolated = [tool(killable_tools.multiply, executor="process"), helper, bash]
+    assert all(each.spec.isolated for each in isolated)
+    inside = [tool(killable_tools.multiply), python_tool(tmp_path, call_tools=True)]
+    assert not any(each.spec.isolated for each in inside)
+    assert python_tool(tmp_path).spec.isolated
 
 
 def take_next_step(prompt: Prompt) -> Any:
