@@ -19,11 +19,14 @@ from windlass import (
     UserMessage,
     tool,
 )
+from windlass.core.errors import RunFailed
+from windlass.core.projection.project import project_events
 from windlass.core.rich_display import BODY_CHARS_MAX, DisplayCard, render_html, render_markdown
 from windlass.gates import ask
 from windlass.journals import MemoryJournal
 from windlass.notebook import show
-from windlass.testing import ScriptedModel, call
+from windlass.notebook.live import run_cards
+from windlass.testing import ScriptedModel, VirtualClock, call, drop, fail, say
 from windlass.testing.samples import facts_of_every_kind
 
 HOSTILE = "<script>alert(1)</script> ![x](https://evil.example/a.png) ``` [y](javascript:1) \"'&"
@@ -159,3 +162,27 @@ async def test_without_buttons_a_line_of_text_answers(
 def test_importing_it_brings_no_notebook_along() -> None:
     assert asyncio.iscoroutinefunction(show)
     assert "ipywidgets" not in sys.modules
+
+
+@pytest.mark.contract("S6")
+async def test_a_failure_is_shown_as_tried_again_only_if_an_attempt_follows(
+    clock: VirtualClock,
+) -> None:
+    """S6: the last failure of a run says that it failed, and no more."""
+    journal = MemoryJournal()
+    script = [[say("Half"), drop()], [fail("auth", "wrong key")]]
+    with ScriptedModel(script) as model, pytest.raises(RunFailed):
+        await Agent(model, journal=journal, clock=clock).run("Go.", session="s")
+    cards = list(run_cards(project_events(await journal.read("s"), "s")))
+    titles = [card.title for card in cards if card.title in ("trying again", "failed")]
+    assert titles == ["trying again", "failed", "failed"]  # The last one is the end of the run.
+
+
+@pytest.mark.contract("S6")
+async def test_a_printed_reply_that_broke_off_is_marked_as_taken_back(
+    clock: VirtualClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """S6: a terminal cannot take text back, so it says that the reply begins again."""
+    with ScriptedModel([[say("Half"), drop()], "Whole."]) as model:
+        await show(Agent(model, clock=clock), "Go.")
+    assert capsys.readouterr().out == "Half\n[the reply broke off, trying again]\nWhole.\n"

@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 
 from windlass.agent.agent import Agent
 from windlass.agent.options import PromptInput, RunOptions
-from windlass.core.events import Event, RunEnded, TextDelta, ThinkingDelta
+from windlass.core.events import AttemptDiscarded, Event, RunEnded, TextDelta, ThinkingDelta
 from windlass.core.faults import WindlassError
 from windlass.core.projection.entries import FailureEntry, PromptEntry, SteeringEntry
 from windlass.core.projection.project import apply_event
@@ -81,6 +81,9 @@ class RunCanvas:
         if not self.is_live:
             if isinstance(event, TextDelta):
                 sys.stdout.write(event.text)
+            elif isinstance(event, AttemptDiscarded):
+                # What was printed stays there, so it is marked as taken back.
+                sys.stdout.write("\n[the reply broke off, trying again]\n")
             elif isinstance(event, RunEnded):
                 sys.stdout.write("\n")
             return
@@ -110,7 +113,8 @@ def run_cards(view: Projection) -> Iterator[DisplayCard]:
                     cards=tuple(map(_call_card, entry.calls)),
                 )
             case FailureEntry():
-                yield DisplayCard("asked again", entry.model, entry.fact.fault.message, tone="bad")
+                title = "trying again" if entry.retried else "failed"
+                yield DisplayCard(title, entry.model, entry.fact.fault.message, tone="bad")
             case _:
                 pass
     if view.reply is not None and view.reply.text:

@@ -137,6 +137,23 @@ def test_the_text_of_an_attempt_that_failed_is_dropped() -> None:
     assert without_live_parts(seen) == without_live_parts(late)
 
 
+def test_a_failure_says_that_it_was_tried_again_only_if_an_attempt_follows() -> None:
+    """S6: the last failure of a run is not followed by another attempt."""
+    again = project(STARTED, ASKED, BROKEN, replace(ASKED, attempt=2))
+    [failure] = [entry for entry in again.entries if isinstance(entry, FailureEntry)]
+    assert failure.retried
+    assert failure.changed == (4, 0)
+    for end in ([BROKEN], [BROKEN, RunEnded("failed")]):
+        last = project(STARTED, ASKED, *end).entries[1]
+        assert isinstance(last, FailureEntry)
+        assert not last.retried
+
+
+def test_a_failure_that_nothing_mends_waits_for_no_retry() -> None:
+    refused = AttemptFailed(Fault("auth", "wrong key"), wait_s=4)
+    assert project(STARTED, ASKED, refused).status.waits_for != "retry"
+
+
 def test_text_before_a_late_discard_of_an_older_attempt_stays() -> None:
     again = replace(ASKED, attempt=2)
     view = project(STARTED, ASKED, BROKEN, again, TextDelta("New"), AttemptDiscarded(1, 1, "503"))

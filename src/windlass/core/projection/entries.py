@@ -102,6 +102,8 @@ class FailureEntry(ViewEntry, frozen=True, tag="failure"):
     purpose: str = "main"
     requested_at: float | None = None
     """When the request went out; None for a watcher that came later."""
+    retried: bool = False
+    """Another attempt at the same step followed, of this model or of a fallback."""
 
 
 class FallbackEntry(ViewEntry, frozen=True, tag="fallback"):

@@ -40,6 +40,8 @@ def withholds_replies(view: Projection) -> bool:
 
 def apply_attempt_started(view: Projection, fact: AttemptStarted) -> Projection:
     """Open an attempt: whatever streams from now on belongs to it."""
+    if fact.purpose == "main":
+        view = _mark_retried(view, (fact.seq, 0))
     view = settle_tail(view)
     run = current_run(view)
     run = replace(run, requests=run.requests + 1)
@@ -55,6 +57,17 @@ def apply_attempt_started(view: Projection, fact: AttemptStarted) -> Projection:
         view = replace(add_entry(view, entry), failures=0)
     run = replace(run, model=fact.model, fallbacks=run.fallbacks + falls_back)
     return replace(view, reply=StreamingReply(fact.step, fact.attempt, fact.model), run=run)
+
+
+def _mark_retried(view: Projection, place: Place) -> Projection:
+    """Return the view with the failure that another attempt follows marked as such."""
+    tail = tuple(
+        replace(entry, retried=True, changed=place)
+        if isinstance(entry, FailureEntry) and entry.purpose == "main"
+        else entry
+        for entry in view.tail
+    )
+    return replace(view, tail=tail)
 
 
 def apply_attempt_failed(view: Projection, fact: AttemptFailed) -> Projection:
@@ -84,7 +97,8 @@ def apply_attempt_failed(view: Projection, fact: AttemptFailed) -> Projection:
         return replace(view, run=run)
     run = replace(run, partial=fact.partial)
     failures = view.failures + 1
-    return replace(view, run=run, failures=failures, retry_at=fact.at + fact.wait_s)
+    retry_at = fact.at + fact.wait_s if fact.fault.retryable else None
+    return replace(view, run=run, failures=failures, retry_at=retry_at)
 
 
 def apply_step_proposed(view: Projection, fact: StepProposed) -> Projection:

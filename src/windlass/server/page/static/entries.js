@@ -95,7 +95,8 @@ function thinking(text, key, context) {
 /** @param {import("./types.js").FailureEntry} entry @param {RowContext} context */
 function failureRow(entry, context) {
   const fault = entry.fact.fault ?? {};
-  const wait = entry.fact.wait_s ? `, tries again after ${duration(entry.fact.wait_s)}` : "";
+  const again = entry.retried ? ", trying again" : "";
+  const wait = again && entry.fact.wait_s ? `${again} after ${duration(entry.fact.wait_s)}` : again;
   const kind = String(fault.kind ?? "failed").replaceAll("_", " ");
   const took = entry.requested_at ? `, ${duration(entry.at - entry.requested_at)}` : "";
   return row(entry, context, "quiet", [h("span", { class: "quiet-icon warn" }, icon("alert")),

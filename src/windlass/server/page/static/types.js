@@ -42,7 +42,7 @@
  */
 /**
  * @typedef {EntryBase & { entry: "failure", fact: Fact, model: string, step: number, attempt: number,
- *   purpose: string, requested_at: number | null }} FailureEntry
+ *   purpose: string, requested_at: number | null, retried: boolean }} FailureEntry
  */
 /** @typedef {EntryBase & { entry: "fallback", model: string, instead_of: string }} FallbackEntry */
 /** @typedef {EntryBase & { entry: "notice", fact: Fact, words: string }} NoticeEntry */
