@@ -218,10 +218,12 @@ async def watched(agent: Agent[str]) -> None:
 
 
 async def test_after_visible_text_the_run_fails_and_keeps_it(clock: VirtualClock) -> None:
-    """S6: the default."""
+    """S6: `on_partial="fail"`, and the error names the setting."""
+    rules = LoopPolicy(on_partial="fail")
     with ScriptedModel([[say("Once upon"), drop()]]) as model, pytest.raises(RunFailed) as raised:
-        await watched(Agent(model, clock=clock))
+        await watched(Agent(model, clock=clock, rules=rules))
     assert raised.value.result.partial_text == "Once upon"
+    assert 'on_partial="restart"' in str(raised.value)
 
 
 @pytest.mark.contract("S5")
@@ -236,12 +238,11 @@ async def test_fragments_of_a_call_are_not_text_that_was_seen(clock: VirtualCloc
     assert (events.result.outcome, events.result.model_calls) == ("completed", 2)
 
 
-async def test_with_restart_watchers_are_told_to_forget(clock: VirtualClock) -> None:
+async def test_watchers_of_a_broken_reply_are_told_to_forget(clock: VirtualClock) -> None:
     """S5, S6: what counts is shown once."""
     trace = Trace()
     with ScriptedModel([[say("Once upon"), drop()], "The end."]) as model:
-        agent = Agent(model, rules=LoopPolicy(on_partial="restart"), clock=clock)
-        result = await agent.run("Tell.", on_event=trace)
+        result = await Agent(model, clock=clock).run("Tell.", on_event=trace)
     trace.check()
     assert trace.shown_text() == result.text == "The end."
 

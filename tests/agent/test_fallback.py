@@ -93,7 +93,7 @@ async def test_text_that_was_shown_is_not_told_anew_by_another_model(clock: Virt
     second = model("b:b")
     agent = Agent(model("a:a", [say("Once"), drop()]), fallbacks=[second], clock=clock)
     with pytest.raises(FailedByModel):
-        await agent.run("Hi.", on_event=lambda _: None)
+        await agent.run("Hi.", on_event=lambda _: None, on_partial="fail")
     assert second.requests == 0
 
 

@@ -307,6 +307,21 @@ async def test_who_watches_does_not_decide_what_happens_to_a_broken_reply() -> N
     assert (await handle.result()).text == "Done."
 
 
+@pytest.mark.contract("S6")
+async def test_a_prompt_in_the_queue_keeps_its_choice_about_broken_replies() -> None:
+    """S6: the setting is part of the start, also of one that waits for its turn."""
+    agent = make_agent(MemoryJournal(), [pause(1), say("First.")], [say("Half a"), drop()])
+    first = await agent.start("Go.", session="s")
+    second = await agent.start("On.", session="s", on_busy="queue", on_partial="fail")
+    assert (await first.result()).text == "First."
+    events = [event async for event in second.events()]
+    started = next(event for event in events if isinstance(event, RunStarted))
+    assert started.on_partial == "fail"
+    with pytest.raises(RunFailed) as failed:
+        await second.result()
+    assert failed.value.result.partial_text == "Half a"
+
+
 @pytest.mark.slow
 @pytest.mark.realtime
 async def test_handles_work_on_a_file(tmp_path: Path) -> None:

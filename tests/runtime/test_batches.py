@@ -112,7 +112,7 @@ async def test_only_content_in_a_batch_feeds_the_idle_timer(
     model = BatchesModel(clock, [TextDelta(".")], batch, last, wait_s=6.0)
     agent = Agent(model, clock=clock, timeouts=Timeouts(idle_s=10.0))
     with pytest.raises(RunFailed) if stalls else nullcontext():
-        await agent.run("Hello", on_event=events.append)
+        await agent.run("Hello", on_event=events.append, on_partial="fail")
     assert sum(isinstance(event, StreamStalled) for event in events) == stalls
 
 

@@ -479,12 +479,12 @@ async def test_one_counter_serves_all_attempts_of_a_step(clock: VirtualClock) ->
         await Agent(model, clock=clock).run("Hello")
 
 
-async def test_what_a_watcher_saw_is_not_said_again_unasked(clock: VirtualClock) -> None:
-    """S6: the default is to end as failed, with the partial text kept."""
+async def test_what_a_watcher_saw_is_not_said_again_if_so_chosen(clock: VirtualClock) -> None:
+    """S6: `on_partial="fail"` ends the run as failed, with the partial text kept."""
     trace = Trace()
     broken = [say("Half a re"), drop()]
     with ScriptedModel([broken]) as model, pytest.raises(FailedByModel) as failed:
-        await Agent(model, clock=clock).run("Hello", on_event=trace)
+        await Agent(model, clock=clock).run("Hello", on_event=trace, on_partial="fail")
     assert failed.value.result.partial_text == trace.shown_text() == "Half a re"
 
 
@@ -492,8 +492,7 @@ async def test_a_restart_wipes_what_was_shown(clock: VirtualClock) -> None:
     """S6, S7, S8: the text is delivered once, and nothing of the broken attempt is in it."""
     trace = Trace()
     with ScriptedModel([[say("Half a re"), cut()], "A whole reply."]) as model:
-        agent = Agent(model, rules=LoopPolicy(on_partial="restart"), clock=clock)
-        result = await agent.run("Hello", on_event=trace)
+        result = await Agent(model, clock=clock).run("Hello", on_event=trace)
     assert result.text == trace.shown_text() == "A whole reply."
     assert trace.kinds().count("AttemptDiscarded") == 1
     trace.check()

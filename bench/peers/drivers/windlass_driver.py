@@ -41,7 +41,11 @@ class Windlass(Driver):
                 result = await agent.resume(order.session, on_event=watcher)
             else:
                 session = order.session if order.store else None
-                result = await agent.run(PROMPT, on_event=watcher, session=session)
+                # The column of the page for text that cannot be taken back.
+                on_partial = "fail" if order.watched else "restart"
+                result = await agent.run(
+                    PROMPT, on_event=watcher, session=session, on_partial=on_partial
+                )
             if result.outcome != "completed":
                 raise Unfinished(f"{result.outcome}: {result.error or result.partial_text}")
             return result.text

@@ -124,8 +124,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
         last run is still open.
         """
         if is_plain_start(options):
-            watched = on_event is not None
-            name, task = self._planner.plan_run(prompt, session, options, watched=watched)
+            name, task = self._planner.plan_run(prompt, session, options)
             opening = partial(self._openings.open_new, task=task)
             return await self._drive(name, opening, on_event)
         handle = await self._start(prompt, session, options, on_event)
@@ -208,9 +207,9 @@ class Agent(BuiltAgent, Generic[OutputT]):
     ) -> StreamBlock[OutputT]:
         """Run a prompt and watch it, in an `async with` block.
 
-        Iterate over the events, then read `events.result`. Leaving the block early does not stop
-        the run: it is waited for. An error in the block stops it. Raises RunFailed on leaving the
-        block if the run failed.
+        Iterate over the events, or over `events.text()`, then read `events.result`. Leaving the
+        block early does not stop the run: it is waited for. An error in the block stops it. Raises
+        RunFailed on leaving the block if the run failed.
         """
         return StreamBlock(self._stream(prompt, session=session, **options))
 
@@ -223,7 +222,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
             async with stream_handle(handle) as events:
                 yield events
             return
-        name, task = self._planner.plan_run(prompt, session, options, watched=True)
+        name, task = self._planner.plan_run(prompt, session, options)
         opening = partial(self._openings.open_new, task=task)
         streamed = stream_driver(self._runs, name, opening, self._parse_output)
         async with streamed as events:
@@ -366,7 +365,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
     async def _start(
         self, prompt: PromptInput, session: str | None, options: RunOptions, watcher: Watcher | None
     ) -> RunHandle[OutputT]:
-        name, task = self._planner.plan_run(prompt, session, options, watched=watcher is not None)
+        name, task = self._planner.plan_run(prompt, session, options)
         return await self._starter.start(task, name, options, watcher)
 
     async def _go_on(

@@ -30,7 +30,7 @@ from windlass.core.messages import Charge, Ledger, TextPart, ToolCall
 from windlass.core.result import Question, RunResult, build_result
 from windlass.core.schema import JsonSchema
 from windlass.core.secrets.mask import Mask
-from windlass.core.setup import LoopPolicy, ModelInfo, Setup, digest
+from windlass.core.setup import ModelInfo, Setup, digest
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, AllowAlways, Ask, Deny, Modify, PersonAnswer
 from windlass.ports import CallContext, CallerRun, ModelRequest, Watcher, World, WrittenReply
@@ -215,7 +215,6 @@ class LiveCallRequests:
             limits=limit_spending(REQUEST_LIMITS, left),
             budgets=caller.budgets,
             retries=caller.retries,
-            rules=LoopPolicy(on_partial="restart"),
         )
         return self._caller.mask.mask_setup(setup)
 

@@ -261,7 +261,7 @@ class SessionDriver:
             budgets=message.budgets,
             own_folder=message.own_folder,
             mail=letter.number,
-            on_partial="restart",
+            on_partial=message.on_partial,
         )
         return self._openings.open_new(state, task, needs_folder=needs_folder)
 

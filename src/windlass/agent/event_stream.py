@@ -5,13 +5,14 @@ adjacent fragments are merged; everything else is kept, however much it is.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Never
 
 from typing_extensions import override
 
+from windlass.agent.reply_text import follow_text
 from windlass.core.event_buffer import EventBuffer
 from windlass.core.events import Event, RunEnded, RunSuspended
 from windlass.core.result import OutputT, RunResult
@@ -75,6 +76,17 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
         return self._queue.popleft()
+
+    async def text(self) -> AsyncGenerator[str]:
+        """Yield the whole text of the reply so far, at most once per turn of the event loop.
+
+        Each value replaces the one before. After an attempt broke off the next value is shorter,
+        and a later reply of the run replaces an earlier one. Iterate over this or over the events,
+        not both. Afterwards `result` can be read.
+        """
+        async with aclosing(follow_text(self)) as values:
+            async for value in values:
+                yield value
 
     @property
     def result(self) -> RunResult[OutputT]:

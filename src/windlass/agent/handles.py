@@ -16,6 +16,7 @@ from windlass.agent import control
 from windlass.agent.control import ControlReceipt, wait_for_change
 from windlass.agent.event_stream import EventStream
 from windlass.agent.options import PromptInput
+from windlass.agent.reply_text import follow_text
 from windlass.agent.runs import PAUSED_OUTCOMES, RELEASE_GRACE_S, LiveRuns
 from windlass.core.errors import MailRejected, NothingToDo
 from windlass.core.events import Event, Fact, MailRefused, RunEnded, RunStarted, RunSuspended
@@ -118,6 +119,17 @@ class RunHandle(Generic[OutputT]):
                     if isinstance(event, RunEnded):
                         return
             await wait_for_change(self._journal, self._session, seen)
+
+    async def text(self) -> AsyncGenerator[str]:
+        """Yield the whole text of the reply so far, at most once per turn of the event loop.
+
+        Each value replaces the one before. After an attempt broke off the next value is shorter,
+        and a later reply of the run replaces an earlier one. Like `events`, it stays with the run
+        until it has ended.
+        """
+        async with aclosing(self.events()) as events, aclosing(follow_text(events)) as values:
+            async for value in values:
+                yield value
 
     async def result(self) -> RunResult[OutputT]:
         """Wait until the run has ended or goes no further, and return what it did.

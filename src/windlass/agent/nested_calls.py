@@ -59,7 +59,6 @@ UNFINISHED = ("suspended", "paused", "released")
 _ENDED = "The code has ended."
 _RULES = fill_loop_defaults(
     LoopPolicy(
-        on_partial="restart",
         parallel_tool_calls=False,
         tools_offered_max=0,
         # Code repeats calls for its own reasons, and no service is asked in between.

@@ -56,7 +56,7 @@ class RunTask(msgspec.Struct, frozen=True, kw_only=True):
     mail: int = 0
     """The number of the prompt in the queue of the session."""
     on_partial: Literal["", "fail", "restart"] = ""
-    """What happens when a reply breaks off after some of it was seen."""
+    """What happens when a reply breaks off after some of it was seen; empty: as the agent says."""
     budgets: tuple[Budget, ...] = ()
     """Shared budgets that this run draws on, besides those of the agent."""
     own_folder: bool = False
@@ -124,7 +124,8 @@ class RunOpenings:
                 key=task.key,
                 trace=task.trace,
                 mail=task.mail,
-                on_partial=task.on_partial,
+                # Recorded here, so that no later driver and no watcher changes it.
+                on_partial=task.on_partial or setup.rules.on_partial,
                 folder=self._choose_folder(state, task),
             ),
         )

@@ -208,8 +208,9 @@ class RunOptions(TypedDict, total=False):
     queue of its session until a worker or a sweep of an agent with the same name begins it."""
     on_partial: OnPartial
     """What happens when a reply breaks off after some of it was shown: `restart` asks again and
-    tells watchers to drop what they showed, `fail` ends the run. By default `fail` for `stream` and
-    `on_event`, unless the agent's LoopPolicy says otherwise, and `restart` for all others."""
+    tells watchers to drop what they showed, `fail` ends the run and keeps the partial text. By
+    default as the agent's LoopPolicy says, which is `restart`. It is fixed when the run starts and
+    never depends on who watches."""
     trace: str
     """The trace that the run belongs to, as in a `traceparent` header; by default, the one that is
     current if the agent has telemetry."""

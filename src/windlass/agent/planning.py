@@ -28,14 +28,10 @@ class RunPlanner:
         self._main_model = parts.world.models[parts.setup.model.name]
 
     def plan_run(
-        self, prompt: PromptInput, session: str | None, options: RunOptions, *, watched: bool
+        self, prompt: PromptInput, session: str | None, options: RunOptions
     ) -> tuple[str, RunTask]:
         """Return the session of a run, and what the run is for. Raises ConfigError."""
         checked = check_run_options(options)
-        if not checked["on_partial"]:
-            # Fixed when the run starts: whoever watches later does not change it.
-            rules = self._parts.setup.rules
-            checked["on_partial"] = rules.on_partial if watched else "restart"
         observer = self._parts.observer
         if not checked["trace"] and isinstance(observer, KnowsTrace):
             checked["trace"] = observer.current_trace()

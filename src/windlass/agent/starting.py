@@ -260,6 +260,7 @@ class RunStarter(Generic[OutputT]):
             earlier=masked.earlier,
             budgets=task.budgets,
             own_folder=task.own_folder,
+            on_partial=task.on_partial,
         )
         mailbox = require_mailbox(self._journal)
         receipt = await mailbox.post_mail(session, message, by=task.caller, key=task.key)

@@ -144,7 +144,6 @@ async def run_once(
                 parts,
                 session=session,
                 on_event=watch,
-                on_partial="restart",
                 caller=find_login_name(),
                 context=launch_context(context.agent, prompt.typed),
                 labels=prompt.labels,

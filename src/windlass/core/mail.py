@@ -92,6 +92,9 @@ class PromptMail(
     """Shared budgets that the run draws on, besides those of the agent."""
     own_folder: bool = False
     """Work in a folder of the caller's own, in the store of the worker that begins the run."""
+    on_partial: Literal["", "fail", "restart"] = ""
+    """What happens when a reply breaks off after some of it was seen; empty: as the agent that
+    begins the run is set up."""
 
 
 ControlMail = SteerMail | CancelMail | PauseMail | ContinueMail | AnswerMail | RaiseLimitsMail

@@ -106,8 +106,9 @@ DEFAULT_RETRIES = RetryPolicy(budget_s=900.0)
 class LoopPolicy(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     """The choices that a caller can make about the loop."""
 
-    on_partial: Literal["fail", "restart"] = "fail"
-    """When a stream breaks after a watcher saw some of its text: fail, or ask again."""
+    on_partial: Literal["fail", "restart"] = "restart"
+    """When a stream breaks after a watcher saw some of its text: ask again, or end the run as
+    failed. Each run records its own choice when it starts."""
     on_limit: Literal["stop", "answer"] = "stop"
     """At the step limit: stop, or request one more reply with the tools switched off."""
     on_budget: Literal["stop", "pause"] = "stop"

@@ -512,20 +512,25 @@ def test_a_failure_that_asking_again_cannot_mend_ends_the_run() -> None:
     )
 
 
-def test_visible_text_ends_the_run_by_default() -> None:
-    """S6: after visible output the default is to end as `failed`, with the partial text kept."""
-    story = (
-        Story()
-        .start_run()
-        .fail_attempt(failed_attempt(visible=True, established=True, partial="Once"))
-    )
+def test_visible_text_ends_the_run_if_so_chosen() -> None:
+    """S6: `on_partial="fail"` keeps the partial text, and the error names the other choice."""
+    story = Story(rules=LoopPolicy(on_partial="fail")).start_run()
+    story.fail_attempt(failed_attempt(visible=True, established=True, partial="Once"))
     assert story.outcome == "failed"
     assert story.run.partial == "Once"
+    assert 'on_partial="restart"' in story.expect_move(EndRun).reason
+
+
+def test_an_error_names_no_setting_that_would_not_have_helped() -> None:
+    """S6: a wrong key is not worth another attempt, whatever was shown."""
+    story = Story(rules=LoopPolicy(on_partial="fail")).start_run()
+    story.fail_attempt(failed_attempt("auth", retryable=False, visible=True, established=True))
+    assert "on_partial" not in story.expect_move(EndRun).reason
 
 
 def test_visible_text_may_be_taken_back() -> None:
-    """S6: `on_partial="restart"` tells watchers to drop what they showed."""
-    story = Story(rules=LoopPolicy(on_partial="restart")).start_run()
+    """S6: by default watchers are told to drop what they showed."""
+    story = Story().start_run()
     story.fail_attempt(failed_attempt(visible=True, established=True, partial="Once"))
     assert story.expect_move(RequestReply).must_discard
     assert (

@@ -58,15 +58,15 @@ def test_only_the_last_failure_says_whether_asking_helps() -> None:
 # ── visible text ─────────────────────────────────────────────────────────────
 
 
-def test_after_visible_text_the_step_fails_by_default() -> None:
+def test_after_visible_text_the_step_restarts_by_default() -> None:
     """S6."""
-    assert not again(failed_attempt(visible=True, established=True))
+    assert again(failed_attempt(visible=True, established=True))
 
 
-def test_after_visible_text_the_step_may_restart() -> None:
-    """S6: `on_partial="restart"`."""
-    assert again(
-        failed_attempt(visible=True, established=True), rules=LoopPolicy(on_partial="restart")
+def test_after_visible_text_the_step_may_fail() -> None:
+    """S6: `on_partial="fail"`."""
+    assert not again(
+        failed_attempt(visible=True, established=True), rules=LoopPolicy(on_partial="fail")
     )
 
 

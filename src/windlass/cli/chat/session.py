@@ -218,7 +218,6 @@ class ChatSession:
                 parts,
                 session=chat.session,
                 on_event=watch,
-                on_partial="restart",
                 caller=find_login_name(),
                 context=launch_context(agent, typed),
                 labels=prompt.labels,

@@ -6,7 +6,7 @@ from pathlib import Path
 from windlass.agent.agent import Agent
 from windlass.agent.knowledge_tools import project_instructions, recaller, skill_tool
 from windlass.cli.demo.script import DemoModel, DemoPace
-from windlass.core.setup import LoopPolicy, RetryPolicy
+from windlass.core.setup import RetryPolicy
 from windlass.core.verdicts import Allow, Deny, Verdict
 from windlass.knowledge.memory import Memory
 from windlass.knowledge.skills import Skills
@@ -83,7 +83,6 @@ def build_agent(folder: Path, journal: Journal, notes: Knowledge, pace: DemoPace
         knowledge=recaller(Memory(notes, project=SHOP.key)),
         gate=KeepRecords(),
         journal=journal,
-        rules=LoopPolicy(on_partial="restart"),
         retries=RetryPolicy(wait_base_s=0.2),
         timeouts=Timeouts(idle_s=pace.idle_s),
     )

@@ -63,6 +63,19 @@ def can_ask_any_model(rules: LoopPolicy, last: AttemptFailed) -> bool:
     return last.fault.retryable and not (last.visible and rules.on_partial == "fail")
 
 
+def explain_partial(rules: LoopPolicy, run: RunState) -> Fault:
+    """Return the last fault, with the setting that kept the run from asking again if one did."""
+    last = run.failures[-1]
+    rules = _rules_of_run(rules, run)
+    if not last.fault.retryable or can_ask_any_model(rules, last):
+        return last.fault
+    return replace(
+        last.fault,
+        message=f"{last.fault.message.rstrip('.')}. Some of the reply was shown already, and "
+        'on_partial="fail" ends the run then; with on_partial="restart" it asks again.',
+    )
+
+
 def choose_model(setup: Setup, run: RunState) -> ModelInfo | None:
     """Return the model that was asked last, or the next fallback; None if all have failed."""
     names = [info.name for info in setup.models]
@@ -70,11 +83,14 @@ def choose_model(setup: Setup, run: RunState) -> ModelInfo | None:
     last = run.failures[-1] if run.failures else None
     if last is None:
         return setup.models[at]
-    rules = setup.rules
-    if run.on_partial:
-        rules = replace(rules, on_partial=run.on_partial)
+    rules = _rules_of_run(setup.rules, run)
     if can_retry_same_model(setup.retries, rules, run.failures, run.asking_since):
         return setup.models[at]
     if can_ask_any_model(rules, last) and at + 1 < len(names):
         return setup.models[at + 1]
     return None
+
+
+def _rules_of_run(rules: LoopPolicy, run: RunState) -> LoopPolicy:
+    """Return the rules with what the run itself recorded about broken replies."""
+    return replace(rules, on_partial=run.on_partial) if run.on_partial else rules

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from windlass.core.decide.retrying import choose_model
+from windlass.core.decide.retrying import choose_model, explain_partial
 from windlass.core.events import Outcome
 from windlass.core.faults import Fault
 from windlass.core.setup import Setup
@@ -32,7 +32,7 @@ def check_exhausted(state: State, setup: Setup, run: RunState) -> RunEnding | No
     """Return the ending if something has been tried often enough."""
     rules = setup.rules
     if choose_model(setup, run) is None:
-        fault = run.failures[-1].fault
+        fault = explain_partial(setup.rules, run)
         return RunEnding("failed", fault.message, fault)
     if run.empties > 1:
         return RunEnding("empty_reply", "the model said nothing, twice")
