@@ -532,9 +532,18 @@ class TestReader:
         pieces = read(finish, finish, wire.usage_chunk(), wire.DONE, wire.DONE)
         assert [type(piece) for piece in pieces] == [TextDelta, TextDelta, UsageDelta, ReplyEnd]
 
-    def test_no_finish_no_end(self) -> None:
+    def test_the_marker_ends_a_reply_without_a_finish_reason(self) -> None:
+        """S8: Snowflake's servers send `[DONE]` and usage, and no reason."""
+        pieces = read(wire.text_chunk("a"), wire.usage_chunk(), wire.DONE)
+        assert [type(piece) for piece in pieces] == [TextDelta, UsageDelta, ReplyEnd]
+        called = read(wire.call_chunk("{}", id="c", name="look"), wire.DONE)
+        assert called[-1] == ReplyEnd("calls")
+
+    def test_no_finish_and_no_marker_is_no_end(self) -> None:
         """S8."""
-        assert read(wire.text_chunk("a"), wire.DONE) == [TextDelta("a")]
+        assert read(wire.text_chunk("a")) == [TextDelta("a")]
+        pieces = read(wire.text_chunk("a"), wire.usage_chunk())
+        assert [type(piece) for piece in pieces] == [TextDelta, UsageDelta]
 
     def test_nothing_is_made_of_empty_deltas(self) -> None:
         """S4, E2."""

@@ -56,6 +56,7 @@ RESPONSES = (
 )
 MARKERS = {
     "openai-compatible:m": (text_chunk("Hello"), finish_chunk(), usage_chunk(), DONE),
+    "openai-compatible:without-a-reason": (text_chunk("Hello"), usage_chunk(), DONE),
     "openai-chat:gpt-4o": (text_chunk("Hello"), finish_chunk(), usage_chunk()),
     "anthropic:claude-sonnet-4-5": ANTHROPIC,
     "openai:gpt-4o": RESPONSES,

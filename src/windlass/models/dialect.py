@@ -48,6 +48,15 @@ class FinishingReader(Protocol):
         ...
 
 
+@runtime_checkable
+class WholeReplyReader(Protocol):
+    """A reader that can also read a reply that comes whole, as one JSON document."""
+
+    def split_reply(self, body: bytes) -> Sequence[tuple[str, bytes]] | None:
+        """Return the events that a stream would have brought; None if it is not such a reply."""
+        ...
+
+
 class Dialect(Protocol):
     """One wire protocol."""
 

@@ -23,6 +23,14 @@ def malformed_stream_error(error: Exception) -> ModelError:
     )
 
 
+def decode_reply(decode: Callable[[bytes], EventT], body: bytes) -> EventT | None:
+    """Decode a reply that came whole; None if it has another shape."""
+    try:
+        return decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
 def decode_known_event(
     decode: Callable[[bytes], EventT],
     data: bytes,

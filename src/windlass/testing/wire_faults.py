@@ -137,12 +137,6 @@ BREAKS: tuple[WireFault, ...] = (
         kind="incomplete_stream",
         text="Hello",
     ),
-    WireFault(
-        name="done_without_finish",
-        answer=stream_answer(*_HALF_A_TEXT, DONE),
-        kind="incomplete_stream",
-        text="Hello",
-    ),
     WireFault(name="nothing_at_all", answer=stream_answer(), kind="incomplete_stream"),
     WireFault(
         name="broken_json",

@@ -17,6 +17,7 @@ from windlass.testing.chat_wire import (
 from windlass.testing.wire import (
     WireAnswer,
     append_acts,
+    refuse_with,
     reset,
     split_pieces,
     stream_answer,
@@ -88,6 +89,34 @@ ODDITIES: tuple[WireOddity, ...] = (
         answer=stream_answer(text_chunk("Hi"), finish_chunk()),
         text="Hi",
         usage=False,
+    ),
+    WireOddity(
+        name="done_without_finish",
+        answer=stream_answer(text_chunk("Hi"), usage_chunk(), DONE),
+        text="Hi",
+    ),
+    WireOddity(
+        name="character_in_two_deltas",
+        answer=stream_answer(
+            # What JavaScript writes for the two halves of an emoji.
+            text_chunk("Go @").replace(b"@", b"\\ud83d"),
+            text_chunk("@.").replace(b"@", b"\\ude80"),
+            finish_chunk(),
+            usage_chunk(),
+            DONE,
+        ),
+        text="Go \N{ROCKET}.",
+    ),
+    WireOddity(
+        name="whole_reply",
+        answer=refuse_with(
+            200,
+            {
+                "choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 7, "completion_tokens": 2},
+            },
+        ),
+        text="Hi",
     ),
     WireOddity(
         name="reset_after_finish",

@@ -5,6 +5,7 @@ complete one. Unknown kinds of events, blocks and deltas are skipped.
 """
 
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
@@ -19,7 +20,8 @@ from windlass.core.events import (
 )
 from windlass.core.messages import Usage
 from windlass.models.http.errors import error_from_stream
-from windlass.models.reading import decode_known_event
+from windlass.models.http.sse import SseEvent
+from windlass.models.reading import decode_known_event, decode_reply
 
 REDACTED_PREFIX = "redacted:"
 """Marks a signature whose whole block was redacted. No signature of the API has a colon."""
@@ -94,6 +96,18 @@ _KNOWN_KINDS: dict[str, frozenset[str]] = {
 _decode_event = msgspec.json.Decoder(_AnthropicEvent).decode
 
 
+class _WholeMessage(msgspec.Struct):
+    """A reply that did not stream."""
+
+    type: Literal["message"]
+    content: list[msgspec.Raw]
+    stop_reason: str | None = None
+    usage: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_decode_message = msgspec.json.Decoder(_WholeMessage).decode
+
+
 class AnthropicReader:
     """Reads one response."""
 
@@ -124,6 +138,20 @@ class AnthropicReader:
                 raise error_from_stream(msgspec.json.decode(data))
             case _:
                 return ()
+
+    def split_reply(self, body: bytes) -> list[SseEvent] | None:
+        """Return the events that a stream would have brought; None if it is not such a reply."""
+        reply = decode_reply(_decode_message, body)
+        if reply is None:
+            return None
+        events: list[dict[str, object]] = [
+            {"type": "content_block_start", "index": index, "content_block": block}
+            for index, block in enumerate(reply.content)
+        ]
+        end = {"stop_reason": reply.stop_reason}
+        events.append({"type": "message_delta", "delta": end, "usage": reply.usage})
+        events.append({"type": "message_stop"})
+        return [("", msgspec.json.encode(event)) for event in events]
 
     def _read_delta(self, index: int, delta: _AnthropicDelta) -> Iterable[ReplyPiece]:
         # An empty delta gives no piece: it must not count as a sign of life.

@@ -4,7 +4,7 @@ The law: `messageStop` says why the model stopped, and `metadata` follows with t
 ends behind it. Unknown kinds of events and blocks are skipped.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -22,7 +22,8 @@ from windlass.core.messages import Usage
 from windlass.models.anthropic.reader import REDACTED_PREFIX
 from windlass.models.http.errors import error_from_stream
 from windlass.models.http.frames import ERROR_EVENT
-from windlass.models.reading import malformed_stream_error
+from windlass.models.http.sse import SseEvent
+from windlass.models.reading import decode_reply, malformed_stream_error
 
 _STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end",
@@ -76,6 +77,42 @@ _KNOWN_EVENTS = frozenset(("contentBlockStart", "contentBlockDelta", "messageSto
 _decode_event = msgspec.json.Decoder(_BedrockEvent).decode
 
 
+class _WholeToolUse(msgspec.Struct, rename="camel"):
+    tool_use_id: str | None = None
+    name: str | None = None
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _WholeReasoning(msgspec.Struct, rename="camel"):
+    reasoning_text: _BedrockReasoning | None = None
+    redacted_content: str | None = None
+
+
+class _WholeBlock(msgspec.Struct, rename="camel"):
+    text: str | None = None
+    tool_use: _WholeToolUse | None = None
+    reasoning_content: _WholeReasoning | None = None
+
+
+class _WholeMessage(msgspec.Struct):
+    content: list[_WholeBlock]
+
+
+class _WholeOutput(msgspec.Struct):
+    message: _WholeMessage
+
+
+class _WholeReply(msgspec.Struct, rename="camel"):
+    """A reply of the operation that does not stream, `Converse`."""
+
+    output: _WholeOutput
+    stop_reason: str
+    usage: _BedrockUsage = msgspec.field(default_factory=_BedrockUsage)
+
+
+_decode_whole = msgspec.json.Decoder(_WholeReply).decode
+
+
 class BedrockReader:
     """Reads one response."""
 
@@ -116,6 +153,18 @@ class BedrockReader:
             case _:
                 return ()
 
+    def split_reply(self, body: bytes) -> list[SseEvent] | None:
+        """Return the events that a stream would have brought; None if it is not such a reply."""
+        reply = decode_reply(_decode_whole, body)
+        if reply is None:
+            return None
+        events: list[tuple[str, _BedrockEvent]] = []
+        for index, block in enumerate(reply.output.message.content):
+            events += _split_block(index, block)
+        events.append(("messageStop", _BedrockEvent(stop_reason=reply.stop_reason)))
+        events.append(("metadata", _BedrockEvent(usage=reply.usage)))
+        return [(name, msgspec.json.encode(event)) for name, event in events]
+
     def _read_delta(self, index: int, delta: _BedrockDelta) -> Iterable[ReplyPiece]:
         # An empty delta gives no piece: it must not count as a sign of life.
         if delta.text:
@@ -155,3 +204,27 @@ class BedrockReader:
         if self._stop is not None:
             yield ReplyEnd(self._stop)
             self._stop = None
+
+
+def _split_block(index: int, block: _WholeBlock) -> Iterator[tuple[str, _BedrockEvent]]:
+    """Yield the events of one block of a reply that did not stream."""
+    deltas: list[_BedrockDelta] = [_BedrockDelta(text=block.text)]
+    if block.tool_use is not None:
+        call = block.tool_use
+        start = _BedrockDelta(tool_use=_BedrockToolUse(call.tool_use_id, call.name))
+        yield "contentBlockStart", _BedrockEvent(index, start=start)
+        arguments = bytes(call.input).decode()
+        deltas.append(_BedrockDelta(tool_use=_BedrockToolUse(input=arguments)))
+    if block.reasoning_content is not None:
+        thinking = block.reasoning_content.reasoning_text or _BedrockReasoning()
+        redacted = block.reasoning_content.redacted_content
+        deltas += [
+            _BedrockDelta(reasoning_content=part)
+            for part in (
+                _BedrockReasoning(text=thinking.text),
+                _BedrockReasoning(signature=thinking.signature),
+                _BedrockReasoning(redacted_content=redacted),
+            )
+        ]
+    for delta in deltas:
+        yield "contentBlockDelta", _BedrockEvent(index, delta=delta)

@@ -23,7 +23,8 @@ from windlass.core.events import (
 )
 from windlass.core.messages import Usage
 from windlass.models.http.errors import error_from_stream
-from windlass.models.reading import malformed_stream_error
+from windlass.models.http.sse import SseEvent
+from windlass.models.reading import decode_reply, malformed_stream_error
 
 _STOP_REASONS: dict[str, StopReason] = {
     "MAX_TOKENS": "length",
@@ -88,6 +89,7 @@ class _GeminiChunk(msgspec.Struct, rename="camel"):
 
 
 _decode_chunk = msgspec.json.Decoder(_GeminiChunk).decode
+_decode_chunks = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class GeminiReader:
@@ -114,6 +116,17 @@ class GeminiReader:
         except msgspec.DecodeError as error:
             raise malformed_stream_error(error) from error
         return self._read_chunk(chunk)
+
+    def split_reply(self, body: bytes) -> list[SseEvent] | None:
+        """Return the events that a stream would have brought; None if it is not such a reply.
+
+        Without `alt=sse` the API streams an array of the same chunks.
+        """
+        chunks = decode_reply(_decode_chunks, body) or [msgspec.Raw(body)]
+        decoded = [decode_reply(_decode_chunk, bytes(chunk)) for chunk in chunks]
+        if not any(chunk and (chunk.candidates or chunk.prompt_feedback) for chunk in decoded):
+            return None
+        return [("", bytes(chunk)) for chunk in chunks]
 
     def _read_chunk(self, chunk: _GeminiChunk) -> Iterator[ReplyPiece]:
         # Usage comes first: it counts even if the rest of the chunk is an error.

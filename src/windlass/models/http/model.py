@@ -7,7 +7,7 @@ awaited or read, so usage that a server sends behind its end marker does not cou
 
 import hashlib
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -21,8 +21,15 @@ from windlass.core.messages import ContentPart, TextPart, UserMessage
 from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
+from windlass.models.character_halves import HalfJoiner, replace_halves
 from windlass.models.cloud.signing import RequestSigner
-from windlass.models.dialect import Dialect, FinishingReader, ReplyReader, WireRequest
+from windlass.models.dialect import (
+    Dialect,
+    FinishingReader,
+    ReplyReader,
+    WholeReplyReader,
+    WireRequest,
+)
 from windlass.models.http.errors import RequestTarget, mask_keys
 from windlass.models.http.post import STREAM_OPENED, ReplyProgress, post_sse
 from windlass.models.http.sse import SseEvent
@@ -183,7 +190,9 @@ class HttpModel:
         reader = self._dialect.new_reader(prompt)
         # Asked for each request, and `isinstance` is slow with a protocol.
         finishing = cast("FinishingReader", reader) if hasattr(reader, "is_finishing") else None
-        progress = ReplyProgress(finishing)
+        split_reply = cast("WholeReplyReader", reader).split_reply if _splits(reader) else None
+        progress = ReplyProgress(finishing, split_reply=split_reply)
+        pieces = _PieceReader(reader)
         fault: ModelError | None = None
         try:
             async with aclosing(self._request_events(prompt, progress)) as reads:
@@ -191,7 +200,7 @@ class HttpModel:
                     if events is STREAM_OPENED:
                         yield (StreamOpened(progress.limits),)
                         continue
-                    batch, fault = _read_events(reader, events)
+                    batch, fault = pieces.read_events(events)
                     progress.ended = bool(batch) and type(batch[-1]) is ReplyEnd
                     if batch:
                         yield tuple(batch)
@@ -204,7 +213,7 @@ class HttpModel:
         # The stream is over, with or without an error. If the model had finished its reply before
         # that, the reply counts and the error does not.
         if finishing is not None and finishing.is_finishing:
-            yield tuple(finishing.finish())
+            yield tuple(pieces.join_halves(finishing.finish()))
         elif fault is not None:
             raise fault
 
@@ -243,23 +252,51 @@ class HttpModel:
         )
 
 
-def _read_events(
-    reader: ReplyReader, events: Sequence[SseEvent]
-) -> tuple[list[ReplyPiece], ModelError | None]:
-    """Return the pieces in events that came together, up to the end of the reply or to an error.
+def _splits(reader: ReplyReader) -> bool:
+    return hasattr(reader, "split_reply")
 
-    What came before an error counts: it was streamed.
-    """
-    batch: list[ReplyPiece] = []
-    try:
-        for event, data in events:
-            batch += reader.read_event(event, data)
-            # Checked for each event of each reply, so with the cheapest test there is.
-            if batch and type(batch[-1]) is ReplyEnd:
-                break
-    except ModelError as error:
-        return batch, error
-    return batch, None
+
+class _PieceReader:
+    """Reads the pieces of one response, and joins characters that a server cut in half."""
+
+    __slots__ = ("_joiner", "_reader")
+
+    def __init__(self, reader: ReplyReader) -> None:
+        self._reader = reader
+        self._joiner: HalfJoiner | None = None
+        """Set once an event had half of a character in it."""
+
+    def read_events(self, events: Sequence[SseEvent]) -> tuple[list[ReplyPiece], ModelError | None]:
+        """Return the pieces in events that came together, up to the end of the reply or an error.
+
+        What came before an error counts: it was streamed.
+        """
+        batch: list[ReplyPiece] = []
+        try:
+            for event, data in events:
+                self._read_event(event, data, batch)
+                # Checked for each event of each reply, so with the cheapest test there is.
+                if batch and type(batch[-1]) is ReplyEnd:
+                    break
+        except ModelError as error:
+            return batch, error
+        return batch, None
+
+    def join_halves(self, pieces: Iterable[ReplyPiece]) -> Iterable[ReplyPiece]:
+        """Return pieces with whole characters."""
+        return pieces if self._joiner is None else self._joiner.join_pieces(pieces)
+
+    def _read_event(self, event: str, data: bytes, batch: list[ReplyPiece]) -> None:
+        before = len(batch)
+        try:
+            batch += self.join_halves(self._reader.read_event(event, data))
+        except ModelError as error:
+            replaced = replace_halves(data) if error.fault.kind == "malformed_stream" else None
+            if replaced is None:
+                raise
+            del batch[before:]
+            self._joiner = self._joiner or HalfJoiner()
+            batch += self.join_halves(self._reader.read_event(event, replaced))
 
 
 def _name_quota(info: ModelInfo, endpoint: ModelEndpoint) -> str:

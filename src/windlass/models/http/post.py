@@ -8,7 +8,7 @@ then the rest of the response is read in the background, and the connection is u
 import asyncio
 import io
 import ssl
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 ERROR_BODY_BYTES_MAX = 65_536
 """How much of the body of an error is read."""
+WHOLE_REPLY_BYTES_MAX = 16 * 2**20
+"""How much is read of a reply that does not stream."""
 LARGE_BODY_BYTES = 2**20
 """From this size on a body is sent in parts, so that other tasks run in between."""
 _STREAM_TYPES = ("text/event-stream", FRAMES_TYPE, "text/plain", "application/octet-stream", "")
@@ -71,6 +73,8 @@ class ReplyProgress:
     """What the head of the response says about the provider's rate limits."""
     wait_until: float | None = None
     """When a finished reply counts as ended without its end marker, by the clock of the loop."""
+    split_reply: Callable[[bytes], Sequence[SseEvent] | None] | None = None
+    """Turns a reply that came whole into the events of a stream, if the reader can."""
 
 
 async def post_sse(
@@ -95,10 +99,16 @@ async def post_sse(
     try:
         response = await _send_post(session, url, body, headers, timeouts, proxy)
         try:
-            if not _is_event_stream(response):
-                raise _refusal_error(response, await _read_error_body(response), target)
             if progress is not None:
                 progress.limits = read_rate_limits(response.headers)
+            if not _is_event_stream(response):
+                body = await _read_body(response)
+                events = _split_whole_reply(response, body, progress)
+                if events is None:
+                    raise _refusal_error(response, body, target)
+                yield STREAM_OPENED
+                yield events
+                return
             yield STREAM_OPENED
             parser = FrameParser() if _content_type(response) == FRAMES_TYPE else SseParser()
             while chunk := await _read_chunk(response, progress):
@@ -234,11 +244,30 @@ def _content_type(response: "aiohttp.ClientResponse") -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def _read_error_body(response: "aiohttp.ClientResponse") -> bytes:
+async def _read_body(response: "aiohttp.ClientResponse") -> bytes:
+    """Return the body of a response that is not an event stream: an error, or a whole reply."""
+    bytes_max = WHOLE_REPLY_BYTES_MAX if _is_json_reply(response) else ERROR_BODY_BYTES_MAX
     body = bytearray()
-    while len(body) < ERROR_BODY_BYTES_MAX and (chunk := await response.content.readany()):
+    while len(body) < bytes_max and (chunk := await response.content.readany()):
         body += chunk
-    return bytes(body[:ERROR_BODY_BYTES_MAX])
+    return bytes(body[:bytes_max])
+
+
+def _is_json_reply(response: "aiohttp.ClientResponse") -> bool:
+    return response.status in _STATUS_OK and _content_type(response).endswith("json")
+
+
+def _split_whole_reply(
+    response: "aiohttp.ClientResponse", body: bytes, progress: ReplyProgress | None
+) -> Sequence[SseEvent] | None:
+    """Return the events of a reply that came whole; None if the response is something else.
+
+    Some servers, gateways and caches ignore that a stream was asked for. The reply is paid for, and
+    it says the same.
+    """
+    if progress is None or progress.split_reply is None or not _is_json_reply(response):
+        return None
+    return progress.split_reply(body)
 
 
 def _refusal_error(

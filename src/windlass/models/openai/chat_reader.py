@@ -1,8 +1,8 @@
 """Reads the chunks of OpenAI's chat completions API.
 
-The law: the reply ends once, and only after a `finish_reason`. Some servers repeat that reason, and
-some send usage behind it, so the end is announced at `[DONE]`, behind the usage, or when the stream
-is over.
+Invariant: the reply ends once, after a `finish_reason` or at `[DONE]`. Some servers repeat that
+reason, some send usage behind it, and some never send it. So the end is announced at `[DONE]`, and
+after a `finish_reason` also behind the usage or when the stream is over.
 """
 
 from typing import Any
@@ -21,8 +21,9 @@ from windlass.core.events import (
 )
 from windlass.core.messages import Usage
 from windlass.models.http.errors import error_from_stream
+from windlass.models.http.sse import SseEvent
 from windlass.models.openai.usage import InputTokenDetails, OutputTokenDetails, build_usage
-from windlass.models.reading import malformed_stream_error
+from windlass.models.reading import decode_reply, malformed_stream_error
 
 _STOP_REASONS: dict[str, StopReason] = {
     "stop": "end",
@@ -69,6 +70,8 @@ class _ChatDelta(msgspec.Struct, gc=False):
 class _ChatChoice(msgspec.Struct, gc=False):
     index: int | None = None
     delta: _ChatDelta | None = None
+    message: _ChatDelta | None = None
+    """The whole message of a reply that did not stream. It has the fields of a delta."""
     finish_reason: str | None = None
 
 
@@ -100,15 +103,20 @@ _decode_chunk = msgspec.json.Decoder(_ChatChunk).decode
 class ChatReader:
     """Reads the events of one response."""
 
-    __slots__ = ("_ended", "_refused", "_stop")
+    __slots__ = ("_ended", "_has_calls", "_is_whole", "_refused", "_stop")
 
     def __init__(self) -> None:
         self._stop: StopReason | None = None
+        self._has_calls = False
+        self._is_whole = False
+        """The reply did not stream, although it should have."""
         self._refused = False
         self._ended = False
 
     def read_event(self, event: str, data: bytes) -> list[ReplyPiece]:
         if data == b"[DONE]":
+            # It is an end marker of its own: some servers (Snowflake's) send no finish reason.
+            self._stop = self._stop or ("calls" if self._has_calls else "end")
             return self.finish()
         try:
             chunk = _decode_chunk(data)
@@ -121,6 +129,14 @@ class ChatReader:
             if choice.delta is not None and choice.finish_reason is None and not choice.index:
                 return self._read_delta(choice.delta)
         return self._read_uncommon(event, data, chunk)
+
+    def split_reply(self, body: bytes) -> list[SseEvent] | None:
+        """Return the events that a stream would have brought; None if it is not such a reply."""
+        reply = decode_reply(_decode_chunk, body)
+        if reply is None or not any(choice.message for choice in reply.choices or ()):
+            return None
+        self._is_whole = True
+        return [("", body), ("", b"[DONE]")]
 
     @property
     def is_finishing(self) -> bool:
@@ -140,8 +156,10 @@ class ChatReader:
         pieces: list[ReplyPiece] = []
         # A server that makes several replies at once numbers them. Only the first one counts.
         for choice in [choice for choice in chunk.choices or () if not choice.index][:1]:
-            if choice.delta is not None:
-                pieces += self._read_delta(choice.delta)
+            # Some servers repeat the whole message at the end of a stream: there it does not count.
+            delta = choice.message if self._is_whole else choice.delta
+            if delta is not None:
+                pieces += self._read_delta(delta)
             if choice.finish_reason in _FAILURE_REASONS:
                 message = f"the server ended its reply with an error ({choice.finish_reason})"
                 raise ModelError("server", message)
@@ -169,8 +187,10 @@ class ChatReader:
             self._refused = True
             pieces.append(TextDelta(delta.refusal))
         if delta.tool_calls:
+            self._has_calls = True
             pieces += [_read_call(call) for call in delta.tool_calls]
         elif delta.function_call:
+            self._has_calls = True
             pieces.append(_read_call(_ChatCall(0, None, delta.function_call)))
         return pieces
 

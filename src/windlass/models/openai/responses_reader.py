@@ -5,7 +5,7 @@ events and items are skipped.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -20,8 +20,9 @@ from windlass.core.events import (
     UsageDelta,
 )
 from windlass.models.http.errors import error_from_stream
+from windlass.models.http.sse import SseEvent
 from windlass.models.openai.usage import InputTokenDetails, OutputTokenDetails, build_usage
-from windlass.models.reading import decode_known_event
+from windlass.models.reading import decode_known_event, decode_reply
 
 
 class _ResponsesUsage(msgspec.Struct):
@@ -76,6 +77,30 @@ _KNOWN_KINDS: dict[str, frozenset[str]] = {
 _decode_event = msgspec.json.Decoder(_ResponsesEvent).decode
 
 
+class _WholePart(msgspec.Struct):
+    type: str = ""
+    text: str = ""
+    refusal: str = ""
+
+
+class _WholeItem(msgspec.Struct):
+    type: str = ""
+    content: list[_WholePart] | None = None
+    summary: list[_WholePart] | None = None
+
+
+class _WholeResponse(msgspec.Struct):
+    """A reply that did not stream."""
+
+    object: Literal["response"]
+    status: Literal["completed", "incomplete", "failed"]
+    output: list[msgspec.Raw]
+
+
+_decode_response = msgspec.json.Decoder(_WholeResponse).decode
+_decode_item = msgspec.json.Decoder(_WholeItem).decode
+
+
 class ResponsesReader:
     """Reads the response to one request. `output_max` is the output cap of that request."""
 
@@ -109,6 +134,17 @@ class ResponsesReader:
                 raise error_from_stream(msgspec.json.decode(data))
             case _:
                 return ()
+
+    def split_reply(self, body: bytes) -> list[SseEvent] | None:
+        """Return the events that a stream would have brought; None if it is not such a reply."""
+        reply = decode_reply(_decode_response, body)
+        if reply is None:
+            return None
+        events: list[dict[str, object]] = []
+        for index, item in enumerate(reply.output):
+            events += _split_item(index, item)
+        end = {"type": f"response.{reply.status}", "response": msgspec.Raw(body)}
+        return [("", msgspec.json.encode(event)) for event in (*events, end)]
 
     def _read_delta(self, got: _ResponsesEvent, delta: str) -> Iterable[ReplyPiece]:
         match got.type:
@@ -182,6 +218,25 @@ class ResponsesReader:
         if cut:
             return "length"
         return "calls" if self._count else "end"
+
+
+def _split_item(index: int, raw: msgspec.Raw) -> Iterator[dict[str, object]]:
+    """Yield the events of one item of a reply that did not stream."""
+    item = decode_reply(_decode_item, bytes(raw)) or _WholeItem()
+    for at, part in enumerate(item.summary or ()):
+        yield {"type": "response.reasoning_summary_part.added", "summary_index": at}
+        yield {"type": "response.reasoning_summary_text.delta", "delta": part.text}
+    for part in item.content or ():
+        match part.type:
+            case "output_text":
+                yield {"type": "response.output_text.delta", "delta": part.text}
+            case "refusal":
+                yield {"type": "response.refusal.delta", "delta": part.refusal}
+            case "reasoning_text":
+                yield {"type": "response.reasoning_text.delta", "delta": part.text}
+            case _:
+                pass
+    yield {"type": "response.output_item.done", "output_index": index, "item": raw}
 
 
 def _failure_error(error: dict[str, Any]) -> ModelError:

@@ -7,6 +7,7 @@ at the latest. If the stream breaks first, the attempt has failed, and none of i
 from typing import Protocol
 
 from windlass.core.events import ReplyPiece, TextDelta
+from windlass.models.http.sse import SseEvent
 from windlass.models.openai.chat_reader import ChatReader
 
 KEEP_ALIVE = TextDelta("")
@@ -38,6 +39,10 @@ class ScanningReader:
     def read_event(self, event: str, data: bytes) -> list[ReplyPiece]:
         pieces = self._inner.read_event(event, data)
         return self._run_scans(pieces) if self._scans else pieces
+
+    def split_reply(self, body: bytes) -> list[SseEvent] | None:
+        """Return the events that a stream would have brought; None if it is not such a reply."""
+        return self._inner.split_reply(body)
 
     @property
     def is_finishing(self) -> bool:
