@@ -7,6 +7,7 @@ import pytest
 
 from windlass import (
     Agent,
+    CallJudged,
     Compaction,
     ContextCompacted,
     Limits,
@@ -20,6 +21,8 @@ from windlass import (
     UserMessage,
     tool,
 )
+from windlass.core.decide.repeating import REPEAT_NOTE
+from windlass.core.verdicts import InvalidCall
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
@@ -43,6 +46,12 @@ def poll(name: str) -> str:
     return f"{name} is not done " + "yet " * 500
 
 
+@tool(effect="read")
+def wait_a_bit() -> str:
+    """Wait a bit."""
+    return "waited"
+
+
 def polls(count: int) -> list[ScriptedReply]:
     return [call("poll", {"name": "it"}) for _ in range(count)]
 
@@ -62,7 +71,7 @@ async def test_the_same_call_thrice_earns_a_note_and_two_more_the_end(
         result = await agent.run("Wait for it.", session="s")
     assert (result.outcome, result.steps) == ("stuck", 5)
     assert "poll gave the same result 5 times" in result.reason
-    told = [any("3 times" in one for one in notes(prompt)) for prompt in model.prompts]
+    told = [REPEAT_NOTE in notes(prompt) for prompt in model.prompts]
     assert told[:3] == [False] * 3
     assert told[3]
     facts = await journal.read("s")
@@ -77,6 +86,64 @@ async def test_both_numbers_are_settings_and_another_call_starts_anew(clock: Vir
     with ScriptedModel(script) as model:
         result = await Agent(model, tools=[poll], rules=rules, clock=clock).run("Wait.")
     assert (result.outcome, result.steps) == ("stuck", 5)
+
+
+@pytest.mark.contract("L11")
+@pytest.mark.parametrize("search", [False, True], ids=["offered", "searched for"])
+async def test_the_same_write_is_executed_twice_at_most(
+    search: bool,  # noqa: FBT001
+    clock: VirtualClock,
+) -> None:
+    """L11: the second one earns a note, and further ones are refused until the run is stuck."""
+    added: list[str] = []
+
+    @tool
+    def add_item(name: str) -> str:
+        """Add an item to the list."""
+        added.append(name)
+        return "added"
+
+    rules = LoopPolicy(tools_offered_max=1 if search else 0)
+    arguments: dict[str, object] = {"name": "apple"}
+    again = call("add_item", arguments)
+    if search:
+        again = call("call_tool", {"name": "add_item", "arguments": arguments})
+    journal = MemoryJournal()
+    with ScriptedModel([again] * 4) as model:
+        agent = Agent(model, tools=[add_item, poll], rules=rules, journal=journal, clock=clock)
+        result = await agent.run("Put an apple on the list.", session="s")
+    assert (result.outcome, added) == ("stuck", ["apple"] * 2)
+    refused = [fact.verdict for fact in await journal.read("s") if isinstance(fact, CallJudged)]
+    codes = [verdict.code for verdict in refused if isinstance(verdict, InvalidCall)]
+    assert codes == ["repeated_call"] * 2
+
+
+@pytest.mark.contract("L11")
+async def test_a_read_that_is_searched_for_counts_as_a_read(clock: VirtualClock) -> None:
+    """L11: what is called decides, not by which way."""
+    again = call("call_tool", {"name": "poll", "arguments": {"name": "it"}})
+    rules = LoopPolicy(tools_offered_max=1)
+    with ScriptedModel([again] * 5) as model:
+        agent = Agent(model, tools=[poll, wait_a_bit], rules=rules, clock=clock)
+        result = await agent.run("Wait for it.")
+    assert (result.outcome, result.steps) == ("stuck", 5)
+
+
+@pytest.mark.contract("L11")
+async def test_a_write_that_differs_is_executed_after_a_note(clock: VirtualClock) -> None:
+    """L11: other arguments, or another call in between, are work and not a repetition."""
+    added: list[str] = []
+
+    @tool
+    def add_item(name: str) -> str:
+        """Add an item to the list."""
+        added.append(name)
+        return "added"
+
+    apple, pear = call("add_item", {"name": "apple"}), call("add_item", {"name": "pear"})
+    with ScriptedModel([apple, apple, pear, apple, "Done."]) as model:
+        result = await Agent(model, tools=[add_item], clock=clock).run("Go.")
+    assert (result.text, added) == ("Done.", ["apple", "apple", "pear", "apple"])
 
 
 async def test_the_next_run_starts_anew(clock: VirtualClock) -> None:

@@ -262,8 +262,8 @@ class RandomSession:
             case JudgeReply():
                 verdict = self._choose(Allow(), Deny("not so"), OutputMismatch("it does not fit"))
                 self._record(ReplyJudged(verdict))
-            case RemindModel(text):
-                self._record(NoteGiven(text, "same_call"))
+            case RemindModel(text, why):
+                self._record(NoteGiven(text, why))
             case DrawBudget(budget, wanted):
                 self._draw(budget, wanted)
             case Compact(upto, note, how):

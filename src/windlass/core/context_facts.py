@@ -11,13 +11,16 @@ from windlass.core.deltas import PlacedEvent
 from windlass.core.messages import Charge, Label, ResultKind, ToolCall
 from windlass.core.phrases import format_charge, format_count, quote_text
 
+NoteReason = Literal["same_call", "refused_reply"]
+
 
 class NoteGiven(PlacedEvent, frozen=True, tag="NoteGiven"):
     """The runtime tells the model something, as a note in the transcript."""
 
     masked_fields: ClassVar = ("text",)
     text: str
-    why: Literal["same_call"]
+    why: NoteReason
+    """`same_call`: it repeats itself. `refused_reply`: the provider refused what it wrote."""
 
     def describe(self) -> str:
         """Say in words what happened, for `windlass explain` and the terminal."""

@@ -84,15 +84,17 @@ class ModelError(WindlassError):
         retryable: bool | None = None,
         retry_after_s: float | None = None,
         limits: RateLimits | None = None,
+        note: str = "",
     ) -> None:
         """Build the error. `retryable` follows from the kind, unless it is given.
 
-        `limits` is what the response said about the provider's rate limits.
+        `limits` is what the response said about the provider's rate limits. `note` is for the
+        model, if the error is a mistake of its own: it reads it before it is asked again.
         """
         super().__init__(message)
         if retryable is None:
             retryable = kind in RETRYABLE_KINDS
-        self.fault = Fault(kind, message, retryable, retry_after_s)
+        self.fault = Fault(kind, message, retryable, retry_after_s, note)
         self.limits = limits
 
 

@@ -58,6 +58,8 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     retryable: bool = False
     retry_after_s: float | None = None
     """Seconds that the provider asked to wait."""
+    note: str = ""
+    """What the model is told before it is asked again, if the fault is a mistake of its own."""
 
 
 class WindlassError(Exception):

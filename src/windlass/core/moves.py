@@ -8,6 +8,7 @@ from dataclasses import InitVar, dataclass
 from typing import Any, final
 
 from windlass.core.context import CompactionMethod
+from windlass.core.context_facts import NoteReason
 from windlass.core.control_facts import PauseCause
 from windlass.core.events import AttemptFailed, Outcome, Reservation, RunPaused
 from windlass.core.faults import Fault
@@ -128,9 +129,10 @@ class JudgeReply:
 @final
 @dataclass(frozen=True, slots=True)
 class RemindModel:
-    """Tell the model that it repeats the same call."""
+    """Tell the model that it repeats the same call, or that the provider refused its reply."""
 
     text: str
+    why: NoteReason
     seal: InitVar[_MoveSeal]
 
 

@@ -52,6 +52,8 @@ class CallState(msgspec.Struct, frozen=True, gc=False):
     """The call as the model made it, if this one was inside of `call_tool`."""
     imported: bool = False
     """It came with an imported session, and nobody here has decided about it yet."""
+    is_repeat: bool = False
+    """It was not executed, because the model was told not to make the same call again."""
     waits_for: CallWaiting | None = None
     """What its sub-agent waits for, in the phase `waiting`."""
     result: ToolResult | None = None
@@ -122,6 +124,8 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     model: str = ""
     """The model of the last request. It stays until no attempts are left for it."""
     failures: tuple[AttemptFailed, ...] = ()
+    failures_noted: int = 0
+    """How many of them the model has been told about, as far as it has to be."""
     """The failed attempts of the current step at that model."""
     attempt: AttemptStarted | None = None
     """The request that is under way."""

@@ -51,12 +51,18 @@ class Ask(
 class InvalidCall(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="invalid"
 ):
-    """The call cannot be made: an unknown tool, or arguments that fit no schema.
+    """The call is not made: an unknown tool, arguments that fit no schema, or one too many.
 
     Only the runtime gives this verdict, not a gate.
     """
 
-    code: Literal["unknown_tool", "invalid_arguments", "arguments_truncated", "too_many_calls"]
+    code: Literal[
+        "unknown_tool",
+        "invalid_arguments",
+        "arguments_truncated",
+        "too_many_calls",
+        "repeated_call",
+    ]
     message: str
 
 

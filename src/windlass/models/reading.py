@@ -10,8 +10,21 @@ from typing import TypeVar, cast
 import msgspec
 
 from windlass.core.errors import ModelError
+from windlass.core.text_clip import clip_line
 
 EventT = TypeVar("EventT")
+REFUSED_CHARS_MAX = 500
+"""How much of a refused reply is repeated to the model that wrote it."""
+
+
+def refused_call_note(problem: str, written: str = "") -> str:
+    """Return what a model is told whose reply the provider refused because of a call in it."""
+    quoted = f" You wrote: {clip_line(written, REFUSED_CHARS_MAX)}" if written else ""
+    return (
+        f"The provider refused your last reply, because it called a tool wrongly: {problem}{quoted}"
+        "\nCall a tool only by its own name, with arguments that fit its parameters, or answer in "
+        "words."
+    )
 
 
 def malformed_stream_error(error: Exception) -> ModelError:

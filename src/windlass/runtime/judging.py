@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from windlass.core.decide.repeating import repeats_write
 from windlass.core.events import CallJudged, KnowledgeRecalled
 from windlass.core.json_repair.arguments import RefusedArguments, prepare_arguments
 from windlass.core.messages import ToolCall, ToolSpec
@@ -67,6 +68,8 @@ async def judge_call(
         message = f"{call.name}: {prepared.message}"
         return CallJudged(call.id, InvalidCall(prepared.code, message))
     arguments = prepared.arguments
+    if repeats_write(state, call.id, spec, arguments):
+        return CallJudged(call.id, _repeated_write(call))
     verdict = await _judge_arguments(call, spec, arguments, world, state)
     effective_arguments = _new_arguments(verdict)
     if effective_arguments is None:
@@ -126,6 +129,14 @@ def _refuse_call(proposed_call: ProposedCall, spec: ToolSpec) -> InvalidCall | N
         message = f"{spec.name}: your reply was cut off at its length limit. Repeat the whole call."
         return InvalidCall("arguments_truncated", message)
     return None
+
+
+def _repeated_write(call: ToolCall) -> InvalidCall:
+    message = (
+        f"{call.name} was not executed again: it has run with these arguments, and you have its "
+        "result above. Answer the user now, in a sentence, with that result."
+    )
+    return InvalidCall("repeated_call", message)
 
 
 def _unknown_tool(call: ToolCall, tool_names: Sequence[str]) -> InvalidCall:

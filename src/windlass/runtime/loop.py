@@ -76,8 +76,8 @@ async def run_loop(  # noqa: C901 - an arm per move
                 await run_calls(move, world, recorder, in_flight)
             case JudgeReply():
                 await judge_final_reply(move, world, recorder)
-            case RemindModel(text):
-                await recorder.record(NoteGiven(text, "same_call"))
+            case RemindModel(text, why):
+                await recorder.record(NoteGiven(text, why))
             case DrawBudget():
                 await recorder.record(await draw_on_budget(move, world.journal, recorder.state))
             case Compact(upto, note, how):

@@ -12,6 +12,7 @@ from windlass.core.audit.differences import OtherRules, ReplayDifference
 from windlass.core.audit.replay import replay
 from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide.next_move import decide
+from windlass.core.decide.repeating import REPEAT_NOTE
 from windlass.core.events import (
     RULES_VERSION,
     AttemptStarted,
@@ -341,7 +342,7 @@ def test_notes_limits_verdicts_and_views_are_as_the_rules_have_them() -> None:
     facts = facts_of(story)
     other = difference([*facts[:-1], replace(facts[-1], text="Hush.")])
     assert other is not None
-    assert other.rules.startswith("tell the model: You called look 3 times")
+    assert other.rules.startswith(f"tell the model: {REPEAT_NOTE[:40]}")
     heard = Story(judge_replies=True).start_run().take_reply("Hi").add(ReplyJudged(Allow()))
     assert same(heard)
     unheard = difference(

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 
 from facts import MODEL, PRICE, SESSION, Story, failed_attempt, make_call, make_charge, make_spec
 from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide.next_move import decide
+from windlass.core.decide.repeating import REPEAT_NOTE
 from windlass.core.events import (
     CallJudged,
     KnowledgeRecalled,
@@ -21,6 +23,7 @@ from windlass.core.events import (
     SteeringTaken,
     StopReason,
 )
+from windlass.core.faults import Fault
 from windlass.core.limits import Budget, Limits
 from windlass.core.messages import (
     AssistantMessage,
@@ -443,9 +446,37 @@ def test_the_third_same_call_gets_a_note() -> None:
     story = same(Story().start_run(), 2)
     story.expect_move(RequestReply)
     note = same(story, 1).expect_move(RemindModel)
-    assert "look 3 times" in note.text
+    assert (note.text, note.why) == (REPEAT_NOTE, "same_call")
     story.add(NoteGiven(note.text, "same_call"))
     assert story.shown_messages[-1] == UserMessage((TextPart(note.text),), note=True)
+
+
+def same_write(story: Story, count: int) -> Story:
+    for _ in range(count):
+        story.do_step(make_call(f"w{story.state.seq}", "send"), text="sent")
+    return story
+
+
+def test_the_second_same_write_gets_a_note() -> None:
+    """L11: a write has its effect each time, so the note comes one call sooner."""
+    story = same_write(Story(tools=(make_spec("send", effect="write"),)).start_run(), 1)
+    story.expect_move(RequestReply)
+    assert same_write(story, 1).expect_move(RemindModel).text == REPEAT_NOTE
+
+
+def test_a_refused_reply_is_told_to_the_model_once() -> None:
+    """S17: by a note, and then it is asked again within its attempts."""
+    fault = Fault("malformed_stream", "400", retryable=True, note="You called it wrongly.")
+    refused = msgspec.structs.replace(failed_attempt(established=True), fault=fault)
+    story = Story().start_run().fail_attempt(refused)
+    for attempt in range(2, 7):
+        note = story.expect_move(RemindModel)
+        assert (note.text, note.why) == ("You called it wrongly.", "refused_reply")
+        story.add(NoteGiven(note.text, note.why))
+        assert story.shown_messages[-1] == UserMessage((TextPart(note.text),), note=True)
+        assert story.expect_move(RequestReply).attempt == attempt
+        story.fail_attempt(refused)
+    assert story.outcome == "failed"
 
 
 def test_two_more_end_the_run_as_stuck() -> None:

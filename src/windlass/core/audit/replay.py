@@ -247,8 +247,8 @@ def _leads_to(move: Move, fact: Fact) -> bool:  # noqa: C901 - an arm per move
             return same_fact(fact, _expected_summary_attempt(move))
         case JudgeReply():
             return isinstance(fact, ReplyJudged)
-        case RemindModel(text):
-            return same_fact(fact, NoteGiven(text, "same_call"))
+        case RemindModel(text, why):
+            return same_fact(fact, NoteGiven(text, why))
         case DrawBudget():
             return isinstance(fact, BudgetAllotted) and _matches_draw(fact, move)
         case Compact(upto, note, how):

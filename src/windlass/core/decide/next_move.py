@@ -11,6 +11,7 @@ from windlass.core.decide.compacting import (
     plan_compaction,
 )
 from windlass.core.decide.lookups import plan_lookups
+from windlass.core.decide.repeating import REPEAT_NOTE, needs_repeat_note
 from windlass.core.decide.reserving import (
     CHARS_PER_TOKEN,
     BudgetDrawNeeded,
@@ -192,15 +193,21 @@ def _prepare_request(state: State, setup: Setup, run: RunState) -> Move:
         return EndRun(ending.outcome, ending.reason, _SEAL, ending.fault)
     if run.pending:
         return TakeSteering(_SEAL)
-    streak = run.streak
-    if streak.count >= setup.rules.same_call_note and not streak.noted_at:
-        return RemindModel(
-            f"You called {streak.name} {streak.count} times with the same arguments and got the "
-            "same result. Try another way, or answer with what you have.",
-            _SEAL,
-        )
+    reminder = _remind_model(setup, run)
+    if reminder is not None:
+        return reminder
     at_step_limit = setup.limits.steps is not None and run.steps >= setup.limits.steps
     return _request_reply(state, setup, run, model, landing=run.landing or at_step_limit)
+
+
+def _remind_model(setup: Setup, run: RunState) -> Move | None:
+    """Tell the model of a mistake of its own before it is asked again."""
+    last = run.failures[-1] if run.failures else None
+    if last is not None and last.fault.note and run.failures_noted < len(run.failures):
+        return RemindModel(last.fault.note, "refused_reply", _SEAL)
+    if needs_repeat_note(setup, run):
+        return RemindModel(REPEAT_NOTE, "same_call", _SEAL)
+    return None
 
 
 def _before_first_step(state: State, setup: Setup, run: RunState) -> Move | None:

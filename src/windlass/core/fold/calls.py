@@ -68,7 +68,8 @@ def apply_call_judged(state: State, fact: CallJudged) -> State:
         given = _encode_arguments(fact.arguments)
     if isinstance(fact.verdict, InvalidCall):
         result = ToolResult.from_text("invalid", fact.verdict.message)
-        return close_call(state, replace(call, arguments=given), result)
+        is_repeat = fact.verdict.code == "repeated_call"
+        return close_call(state, replace(call, arguments=given, is_repeat=is_repeat), result)
     if call.arguments is None:
         if given is None:
             text = arguments_as_written(call.call.arguments)
@@ -224,7 +225,7 @@ def close_call(state: State, call: CallState, result: ToolResult) -> State:
     parts = tuple(next(calls) if isinstance(part, ToolCall) else part for part in step.reply.parts)
     run = replace(
         run,
-        streak=reduce(_extend_streak, outcomes, run.streak),
+        streak=reduce(_extend_streak, zip(step.calls, outcomes, strict=True), run.streak),
         choice_met=run.choice_met or _meets_choice(state, step.calls),
         outages=run.outages + 1 if _is_outage(outcomes) else 0,
     )
@@ -279,16 +280,22 @@ def _acceptable_name(name: str) -> str:
     return UNUSUAL_NAME_CHARS.sub("_", name)[:64] or "unnamed"
 
 
-def _extend_streak(streak: CallStreak, outcome: CallOutcome) -> CallStreak:
-    """Count a call that is the same as the one before, with the same result."""
+def _extend_streak(streak: CallStreak, closed: tuple[CallState, CallOutcome]) -> CallStreak:
+    """Count a call that is the same as the one before, with the same result.
+
+    One that was not executed for that reason counts as well: it would have had that result.
+    """
+    state, outcome = closed
     call = outcome.call
+    if state.is_repeat:
+        return replace(streak, count=streak.count + 1)
     same_result = (streak.name, streak.result) == (call.name, outcome.result)
-    if same_result and _same_arguments(streak.arguments, call.arguments):
+    if same_result and same_arguments(streak.arguments, call.arguments):
         return replace(streak, count=streak.count + 1)
     return CallStreak(call.name, call.arguments, outcome.result, 1)
 
 
-def _same_arguments(text: str, other: str) -> bool:
+def same_arguments(text: str, other: str) -> bool:
     """Whether two JSON texts hold the same arguments, however they are spaced."""
     return text == other or msgspec.json.decode(text) == msgspec.json.decode(other)
 

@@ -33,7 +33,7 @@ def apply_attempt_started(state: State, run: RunState, fact: AttemptStarted) -> 
         return replace(state, run=run)
     if fact.model != run.model:
         # Each model has its own attempts and its own clock.
-        run = replace(run, model=fact.model, failures=(), asking_since=None)
+        run = replace(run, model=fact.model, failures=(), failures_noted=0, asking_since=None)
     since = fact.at if run.asking_since is None else run.asking_since
     run = replace(run, asking_since=since, landing=run.landing or fact.landing)
     return replace(state, run=run)
@@ -70,6 +70,7 @@ def apply_step_proposed(state: State, run: RunState, fact: StepProposed) -> Stat
         current_run(state),
         steps=run.steps + 1,
         failures=(),
+        failures_noted=0,
         asking_since=None,
         partial="",
         compacted=(),
@@ -135,9 +136,13 @@ def apply_reply_judged(state: State, run: RunState, fact: ReplyJudged) -> State:
 
 
 def apply_note_given(state: State, run: RunState, fact: NoteGiven) -> State:
-    """Tell the model that it repeats itself, and remember when."""
+    """Tell the model of a mistake of its own, and remember when."""
     require_nothing_open(state, run, fact)
-    run = replace(run, streak=replace(run.streak, noted_at=run.streak.count))
+    match fact.why:
+        case "same_call":
+            run = replace(run, streak=replace(run.streak, noted_at=run.streak.count))
+        case "refused_reply":
+            run = replace(run, failures_noted=len(run.failures))
     return add_messages(replace(state, run=run), UserMessage((TextPart(fact.text),), note=True))
 
 

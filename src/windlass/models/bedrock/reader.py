@@ -23,7 +23,7 @@ from windlass.models.anthropic.reader import REDACTED_PREFIX
 from windlass.models.http.errors import error_from_stream
 from windlass.models.http.frames import ERROR_EVENT
 from windlass.models.http.sse import SseEvent
-from windlass.models.reading import decode_reply, malformed_stream_error
+from windlass.models.reading import decode_reply, malformed_stream_error, refused_call_note
 
 _STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end",
@@ -77,40 +77,40 @@ _KNOWN_EVENTS = frozenset(("contentBlockStart", "contentBlockDelta", "messageSto
 _decode_event = msgspec.json.Decoder(_BedrockEvent).decode
 
 
-class _WholeToolUse(msgspec.Struct, rename="camel"):
+class _ConverseToolUse(msgspec.Struct, rename="camel"):
     tool_use_id: str | None = None
     name: str | None = None
     input: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _WholeReasoning(msgspec.Struct, rename="camel"):
+class _ConverseReasoning(msgspec.Struct, rename="camel"):
     reasoning_text: _BedrockReasoning | None = None
     redacted_content: str | None = None
 
 
-class _WholeBlock(msgspec.Struct, rename="camel"):
+class _ConverseBlock(msgspec.Struct, rename="camel"):
     text: str | None = None
-    tool_use: _WholeToolUse | None = None
-    reasoning_content: _WholeReasoning | None = None
+    tool_use: _ConverseToolUse | None = None
+    reasoning_content: _ConverseReasoning | None = None
 
 
-class _WholeMessage(msgspec.Struct):
-    content: list[_WholeBlock]
+class _ConverseMessage(msgspec.Struct):
+    content: list[_ConverseBlock]
 
 
-class _WholeOutput(msgspec.Struct):
-    message: _WholeMessage
+class _ConverseOutput(msgspec.Struct):
+    message: _ConverseMessage
 
 
-class _WholeReply(msgspec.Struct, rename="camel"):
+class _ConverseReply(msgspec.Struct, rename="camel"):
     """A reply of the operation that does not stream, `Converse`."""
 
-    output: _WholeOutput
+    output: _ConverseOutput
     stop_reason: str
     usage: _BedrockUsage = msgspec.field(default_factory=_BedrockUsage)
 
 
-_decode_whole = msgspec.json.Decoder(_WholeReply).decode
+_decode_whole = msgspec.json.Decoder(_ConverseReply).decode
 
 
 class BedrockReader:
@@ -184,9 +184,10 @@ class BedrockReader:
 
     def _stop_reason(self, reason: str) -> StopReason:
         if reason in _MALFORMED_REASONS:
-            raise ModelError(
-                "malformed_stream", f"the model's reply was malformed, as the API says ({reason})"
-            )
+            text = f"the model's reply was malformed, as the API says ({reason})"
+            is_call = reason == "malformed_tool_use"
+            note = refused_call_note("it could not be read") if is_call else ""
+            raise ModelError("malformed_stream", text, note=note)
         return _STOP_REASONS.get(reason) or ("calls" if self._calls else "end")
 
     def _read_usage(self, usage: _BedrockUsage) -> Iterable[ReplyPiece]:
@@ -206,7 +207,7 @@ class BedrockReader:
             self._stop = None
 
 
-def _split_block(index: int, block: _WholeBlock) -> Iterator[tuple[str, _BedrockEvent]]:
+def _split_block(index: int, block: _ConverseBlock) -> Iterator[tuple[str, _BedrockEvent]]:
     """Yield the events of one block of a reply that did not stream."""
     deltas: list[_BedrockDelta] = [_BedrockDelta(text=block.text)]
     if block.tool_use is not None:

@@ -24,7 +24,7 @@ from windlass.core.events import (
 from windlass.core.messages import Usage
 from windlass.models.http.errors import error_from_stream
 from windlass.models.http.sse import SseEvent
-from windlass.models.reading import decode_reply, malformed_stream_error
+from windlass.models.reading import decode_reply, malformed_stream_error, refused_call_note
 
 _STOP_REASONS: dict[str, StopReason] = {
     "MAX_TOKENS": "length",
@@ -43,6 +43,8 @@ _MALFORMED_REASONS = frozenset(
     ("MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "OTHER")
 )
 """The model made a mistake, and not the request. The next attempt may succeed."""
+_REFUSED_CALLS = frozenset(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"))
+"""Those of them that are about a call, so that the model can be told."""
 
 
 class _GeminiCall(msgspec.Struct):
@@ -168,7 +170,8 @@ class GeminiReader:
             text = f"the model's reply was not usable ({reason})"
             if message:
                 text = f"{text}: {message}"
-            raise ModelError("malformed_stream", text)
+            note = refused_call_note(message or reason) if reason in _REFUSED_CALLS else ""
+            raise ModelError("malformed_stream", text, note=note)
         if reason == "MISSING_THOUGHT_SIGNATURE":
             text = "the history lacks a signature of the model's thoughts"
             raise ModelError("bad_request", text)

@@ -17,6 +17,7 @@ from windlass.core.faults import RETRYABLE_KINDS, FaultKind
 from windlass.models.http.rate_limit_headers import read_rate_limits
 from windlass.models.http.retry_after import retry_after_s
 from windlass.models.prices import suggest_models
+from windlass.models.reading import refused_call_note
 
 PROVIDER_TEXT_CHARS_MAX = 300
 """How much of a provider's own text an error repeats."""
@@ -66,6 +67,8 @@ _KEY_SHAPES = re.compile(
     r"|\b(?:sk|pk|rk|gsk|xai|tgp|hf)[-_][\w*.-]{6,}|\bAIza[\w*-]{8,}"
     r"|(?<=[?&]key=)[^&\s]+|(?<=://)[^/@\s]+(?=@)"
 )
+_REFUSED_CALL = "tool_use_failed"
+"""Groq's code. It comes as a response with status 400, and also as an error inside a stream."""
 # The HTTP status for an error inside a stream, which has none of its own. First Gemini's names of
 # a status, then the types and codes of Anthropic and OpenAI,
 # then Amazon's.
@@ -163,6 +166,8 @@ def mask_keys(text: str) -> str:
 def _build_error(
     status: int, headers: Mapping[str, str], report: _ErrorReport, target: RequestTarget | None
 ) -> ModelError:
+    if _REFUSED_CALL in report.codes.split():
+        return _refused_call_error(status, report, target)
     after_s = retry_after_s(headers, report.error, report.message)
     kind, retryable = _classify_error(status, report, after_s)
     message = _describe_failure(kind, status, report, target, retryable=retryable)
@@ -178,6 +183,26 @@ def _build_error(
         retryable=retryable,
         retry_after_s=after_s if retryable else None,
         limits=read_rate_limits(headers),
+    )
+
+
+def _refused_call_error(
+    status: int, report: _ErrorReport, target: RequestTarget | None
+) -> ModelError:
+    """Return the error for a reply that the provider refused because it called a tool wrongly.
+
+    The status blames the request, but the mistake is the model's: told of it, it may do better.
+    """
+    problem = mask_keys(report.message) or "the call could not be read"
+    error: object = report.error
+    fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+    written = mask_keys(str(fields.get("failed_generation") or ""))
+    vendor = f"{target.vendor}: " if target else ""
+    return ModelError(
+        "malformed_stream",
+        f"{vendor}the model called a tool wrongly, and the provider refused its reply ({status}): "
+        f"{problem}",
+        note=refused_call_note(problem, written),
     )
 
 

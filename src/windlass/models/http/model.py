@@ -229,6 +229,7 @@ class HttpModel:
             retryable=fault.retryable,
             retry_after_s=fault.retry_after_s,
             limits=error.limits,
+            note=fault.note,
         )
 
     def _request_events(

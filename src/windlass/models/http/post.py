@@ -91,6 +91,7 @@ async def post_sse(
     """Send the body; yield STREAM_OPENED, then the events of each read. Connecting has a limit."""
     import aiohttp
 
+    progress = progress or ReplyProgress()
     if signer is not None:
         headers = {**headers, **await signer.sign_request(url, body)}
     session = await _ready_session()
@@ -99,17 +100,12 @@ async def post_sse(
     try:
         response = await _send_post(session, url, body, headers, timeouts, proxy)
         try:
-            if progress is not None:
-                progress.limits = read_rate_limits(response.headers)
-            if not _is_event_stream(response):
-                body = await _read_body(response)
-                events = _split_whole_reply(response, body, progress)
-                if events is None:
-                    raise _refusal_error(response, body, target)
-                yield STREAM_OPENED
-                yield events
-                return
+            progress.limits = read_rate_limits(response.headers)
+            whole_reply = await _read_whole_reply(response, progress, target)
             yield STREAM_OPENED
+            if whole_reply:
+                yield whole_reply
+                return
             parser = FrameParser() if _content_type(response) == FRAMES_TYPE else SseParser()
             while chunk := await _read_chunk(response, progress):
                 if events := parser.feed(chunk):
@@ -117,7 +113,7 @@ async def post_sse(
             if events := parser.finish():
                 yield events
         finally:
-            _leave_response(response, reply_ended=progress is not None and progress.ended)
+            _leave_response(response, reply_ended=progress.ended)
     except (aiohttp.ClientError, OSError, ValueError) as error:
         fault = _network_error(error, target, timeouts, loop.time() - began_at)
     else:
@@ -146,10 +142,10 @@ async def _send_post(
     )
 
 
-async def _read_chunk(response: "aiohttp.ClientResponse", progress: ReplyProgress | None) -> bytes:
+async def _read_chunk(response: "aiohttp.ClientResponse", progress: ReplyProgress) -> bytes:
     """Return the next bytes; none at the end, or if a finished reply gets no end marker."""
-    reader = progress and progress.reader
-    if progress is None or reader is None or not reader.is_finishing:
+    reader = progress.reader
+    if reader is None or not reader.is_finishing:
         return await response.content.readany()
     # One deadline for all that follows: a server may send keep-alives for as long as it likes.
     progress.wait_until = progress.wait_until or asyncio.get_running_loop().time() + AFTER_FINISH_S
@@ -244,30 +240,29 @@ def _content_type(response: "aiohttp.ClientResponse") -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def _read_body(response: "aiohttp.ClientResponse") -> bytes:
-    """Return the body of a response that is not an event stream: an error, or a whole reply."""
-    bytes_max = WHOLE_REPLY_BYTES_MAX if _is_json_reply(response) else ERROR_BODY_BYTES_MAX
+async def _read_whole_reply(
+    response: "aiohttp.ClientResponse", progress: ReplyProgress, target: RequestTarget
+) -> Sequence[SseEvent]:
+    """Return the events of a reply that came as one JSON document; none if it is a stream.
+
+    Some servers, gateways and caches ignore that a stream was asked for. The reply is paid for, and
+    it says the same. Raises ModelError for a response that is neither.
+    """
+    if _is_event_stream(response):
+        return ()
+    is_json = response.status in _STATUS_OK and _content_type(response).endswith("json")
+    body = await _read_body(response, WHOLE_REPLY_BYTES_MAX if is_json else ERROR_BODY_BYTES_MAX)
+    events = progress.split_reply(body) if is_json and progress.split_reply is not None else None
+    if events is not None:
+        return events
+    raise _refusal_error(response, body, target)
+
+
+async def _read_body(response: "aiohttp.ClientResponse", bytes_max: int) -> bytes:
     body = bytearray()
     while len(body) < bytes_max and (chunk := await response.content.readany()):
         body += chunk
     return bytes(body[:bytes_max])
-
-
-def _is_json_reply(response: "aiohttp.ClientResponse") -> bool:
-    return response.status in _STATUS_OK and _content_type(response).endswith("json")
-
-
-def _split_whole_reply(
-    response: "aiohttp.ClientResponse", body: bytes, progress: ReplyProgress | None
-) -> Sequence[SseEvent] | None:
-    """Return the events of a reply that came whole; None if the response is something else.
-
-    Some servers, gateways and caches ignore that a stream was asked for. The reply is paid for, and
-    it says the same.
-    """
-    if progress is None or progress.split_reply is None or not _is_json_reply(response):
-        return None
-    return progress.split_reply(body)
 
 
 def _refusal_error(
