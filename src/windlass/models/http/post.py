@@ -95,8 +95,7 @@ async def post_sse(
     if signer is not None:
         headers = {**headers, **await signer.sign_request(url, body)}
     session = await _ready_session()
-    loop = asyncio.get_running_loop()
-    began_at = loop.time()
+    began_at = asyncio.get_running_loop().time()
     try:
         response = await _send_post(session, url, body, headers, timeouts, proxy)
         try:
@@ -105,7 +104,6 @@ async def post_sse(
             yield STREAM_OPENED
             if whole_reply:
                 yield whole_reply
-                return
             parser = FrameParser() if _content_type(response) == FRAMES_TYPE else SseParser()
             while chunk := await _read_chunk(response, progress):
                 if events := parser.feed(chunk):
@@ -115,7 +113,8 @@ async def post_sse(
         finally:
             _leave_response(response, reply_ended=progress.ended)
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        fault = _network_error(error, target, timeouts, loop.time() - began_at)
+        elapsed_s = asyncio.get_running_loop().time() - began_at
+        fault = _network_error(error, target, timeouts, elapsed_s)
     else:
         return
     raise fault  # Without its cause: the library's error may hold the headers, and so the key.
