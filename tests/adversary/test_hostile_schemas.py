@@ -12,10 +12,10 @@ from windlass.core.json_repair.arguments import PreparedArguments, prepare_argum
 from windlass.core.schema import (
     JsonSchema,
     SchemaError,
-    find_faults,
     outline_schema,
     simple_schemas,
 )
+from windlass.core.schema_faults import find_faults
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,6 @@ from windlass.core.schema import (
     declared_fields,
     describe_size,
     field_label,
-    find_faults,
     format_path,
     has_more_nodes,
     json_type_of,
@@ -28,6 +27,7 @@ from windlass.core.schema import (
     required_fields,
     simple_schemas,
 )
+from windlass.core.schema_faults import find_faults
 
 
 def field(rule: SchemaNode) -> JsonSchema:

@@ -10,7 +10,8 @@ from typing import Any, cast
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.core.schema import JsonSchema, find_faults
+from windlass.core.schema import JsonSchema
+from windlass.core.schema_faults import find_faults
 from windlass.core.text_clip import reveal_line
 
 ReadLine = Callable[[str, str], Awaitable[str | None]]

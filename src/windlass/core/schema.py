@@ -43,35 +43,6 @@ OPTIONS_MAX = 12
 LITERAL_MAX = 200
 FIELD_NAME = re.compile(r"[A-Za-z_$@][\w.$-]{0,39}")
 
-KEYWORD_PHRASES = {
-    "type": "expected {}",
-    "enum": "expected one of {}",
-    "const": "expected {}",
-    "format": "expected the format {}",
-    "pattern": "must match the pattern {}",
-    "minimum": "must be at least {}",
-    "maximum": "must be at most {}",
-    "exclusiveMinimum": "must be more than {}",
-    "exclusiveMaximum": "must be less than {}",
-    "multipleOf": "must be a multiple of {}",
-    "minLength": "must have at least {} characters",
-    "maxLength": "must have at most {} characters",
-    "minItems": "must have at least {} items",
-    "maxItems": "must have at most {} items",
-    "minProperties": "must have at least {} fields",
-    "maxProperties": "must have at most {} fields",
-}
-"""What a keyword requires, with a place for its own value in the schema."""
-FIXED_PHRASES = {
-    "anyOf": "fits none of the allowed shapes",
-    "oneOf": "fits none, or more than one, of the allowed shapes",
-    "falseSchema": "has fields or items that do not exist",
-    "not": "has a shape that is ruled out",
-    "uniqueItems": "must have no item twice",
-    "propertyNames": "has a field whose name is not allowed",
-}
-"""What a keyword requires, if its value is too long to show, or would show the content."""
-
 
 class SchemaError(ConfigError):
     """A tool's schema is not a JSON Schema."""
@@ -159,56 +130,6 @@ class JsonSchema:
             self._validator.validate(value)
         except ValidationError as error:
             yield error
-
-
-def find_faults(schema: JsonSchema, value: JsonValue) -> tuple[SchemaFault, ...]:
-    """Return the first few errors of a value."""
-    unlisted = schema.find_unlisted_fault(value)
-    if unlisted is not None:
-        return (unlisted,)
-    return tuple(
-        _describe_error(error, value) for error in islice(schema.iter_errors(value), FAULTS_MAX)
-    )
-
-
-def _describe_error(error: "ValidationError", value: JsonValue) -> SchemaFault:
-    path = error.instance_path
-    keyword = error.kind.name
-    rule: JsonValue = error.kind.value
-    if keyword == "required":
-        return SchemaFault(format_path([*path, str(rule)]), "is required and missing")
-    if keyword in {"additionalProperties", "unevaluatedProperties"}:
-        names = ", ".join(field_label(str(name)) for name in _as_list(rule)[:FAULTS_MAX])
-        return SchemaFault(format_path(path), f"has fields that do not exist: {names}")
-    if keyword in KEYWORD_PHRASES:
-        is_type = keyword == "type"
-        if is_type:
-            value_text = " or ".join(map(str, _as_list(rule)))
-        else:
-            value_text = _format_literal(rule)
-        wanted = KEYWORD_PHRASES[keyword].format(value_text)
-    else:
-        wanted = FIXED_PHRASES.get(keyword, f"breaks the rule {keyword!r}")
-    return SchemaFault(format_path(path), f"{wanted}, got {describe_size(_value_at(value, path))}")
-
-
-def _as_list(rule: JsonValue) -> list[JsonValue]:
-    return rule if isinstance(rule, list) else [rule]
-
-
-def _value_at(value: JsonValue, path: ValuePath) -> JsonValue:
-    for step in path:
-        if isinstance(value, list):
-            value = value[int(step)]
-        else:
-            value = _field_of(value, str(step))
-    return value
-
-
-def _field_of(value: JsonValue, name: str) -> JsonValue:
-    if isinstance(value, dict):
-        return value.get(name)
-    return None
 
 
 def has_more_nodes(value: JsonValue, nodes_max: int) -> bool:
@@ -365,7 +286,7 @@ class _Outline:
     def _describe_simple(self, node: SchemaNode, depth: int) -> str:
         match node:
             case {"const": only}:
-                return _format_literal(only)
+                return format_literal(only)
             case {"enum": list() as options}:
                 return _join_options(options)
             case {"type": "array"} if depth:
@@ -379,10 +300,10 @@ class _Outline:
 
 
 def _join_options(options: Iterable[JsonValue]) -> str:
-    return " | ".join(map(_format_literal, islice(options, OPTIONS_MAX)))
+    return " | ".join(map(format_literal, islice(options, OPTIONS_MAX)))
 
 
-def _format_literal(value: JsonValue) -> str:
+def format_literal(value: JsonValue) -> str:
     text = msgspec.json.encode(value).decode()
     if len(text) <= LITERAL_MAX:
         return text

@@ -240,7 +240,11 @@ _LITERAL_KEYWORDS = frozenset({"default", "enum", "const", "examples"})
 
 
 def simplify_schema(node: Node) -> Node:
-    """Return a schema without what only costs tokens: titles, and references to enums."""
+    """Return a schema without what only costs tokens, and with its objects closed.
+
+    Titles and references to enums are left out. An object with fields takes no others, unless its
+    type says so: a field that is silently dropped would be replaced by its default.
+    """
     definitions = cast("Mapping[str, Node]", node.get("$defs", {}))
     enums = {
         f"{REFERENCE_PREFIX}{name}": inner for name, inner in definitions.items() if "enum" in inner
@@ -266,9 +270,12 @@ def _simplify_node(value: Any, enums: Mapping[str, Node]) -> Any:  # noqa: ANN40
     if enum is not None:
         rest = {key: part for key, part in node.items() if key != "$ref"}
         return _simplify_node({**enum, **rest}, enums)
-    return {
+    simplified = {
         key: _simplify_keyword(key, part, enums) for key, part in node.items() if key != "title"
     }
+    if "properties" in simplified:
+        simplified.setdefault("additionalProperties", False)
+    return simplified
 
 
 def _simplify_keyword(key: str, part: Any, enums: Mapping[str, Node]) -> Any:  # noqa: ANN401 - any JSON

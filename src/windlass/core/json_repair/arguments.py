@@ -20,9 +20,9 @@ from windlass.core.schema import (
     SchemaFault,
     describe_size,
     field_label,
-    find_faults,
     outline_schema,
 )
+from windlass.core.schema_faults import find_faults
 
 MESSAGE_MAX = 1_200
 """The most characters of a refusal."""

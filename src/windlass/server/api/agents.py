@@ -8,7 +8,7 @@ import msgspec
 from windlass.agent.agent import Agent
 from windlass.core.limits import Amount, Budget, Limits
 from windlass.core.messages import Effect, Label
-from windlass.core.schema import find_faults
+from windlass.core.schema_faults import find_faults
 from windlass.core.setup import ModelInfo
 from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import Allow, InvalidCall, Verdict

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from windlass.core.errors import ConfigError
-from windlass.core.schema import JsonSchema, declared_fields, find_faults
+from windlass.core.schema import JsonSchema, declared_fields
+from windlass.core.schema_faults import find_faults
 from windlass.core.text_clip import printable_line
 
 FIELDS_MAX = 30

@@ -22,7 +22,8 @@ import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ContentPart, Effect, Label, ToolResult
-from windlass.core.schema import JsonSchema, find_faults
+from windlass.core.schema import JsonSchema
+from windlass.core.schema_faults import find_faults
 from windlass.core.text_clip import printable_chars, printable_line
 from windlass.logs import get_logger
 from windlass.tools.function import Tool
