@@ -153,7 +153,7 @@ def _resolve_models(model: Model | str, options: AgentOptions, timeouts: Timeout
     others = [fallbacks] if isinstance(fallbacks, str) else fallbacks
     return [
         _resolve_model(model, timeouts, options),
-        *(_resolve_model(other, timeouts, {}) for other in others),
+        *(_resolve_model(other, timeouts, _shared_options(options)) for other in others),
     ]
 
 
@@ -171,6 +171,7 @@ def _resolve_model(model: Model | str, timeouts: Timeouts, options: AgentOptions
             options=model_options,
             timeouts=timeouts,
             price=price,
+            strict=options.get("strict_models", False),
         )
     given = {"key": key, "base_url": base_url, "options": model_options, "price": price}
     if any(given.values()):
@@ -190,7 +191,12 @@ def _resolve_summariser(
     for model in models:
         if model.info.name in names:
             return model
-    return _resolve_model(wanted, timeouts, {})
+    return _resolve_model(wanted, timeouts, _shared_options(options))
+
+
+def _shared_options(options: AgentOptions) -> AgentOptions:
+    """Return what holds for all models of an agent, not only for the first."""
+    return {"strict_models": options.get("strict_models", False)}
 
 
 def _check_model_names(models: Sequence[Model]) -> None:

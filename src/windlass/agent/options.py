@@ -96,6 +96,9 @@ class AgentOptions(TypedDict, total=False):
     """Settings such as temperature, for a model that is given by its name."""
     price: Price | None
     """The price of a model that is given by its name, if it is not in our list."""
+    strict_models: bool
+    """Refuse a model that its provider's list does not have. By default that is a warning, because
+    new models appear daily."""
 
     gate: Gate | None
     """Decides which calls may run. Without a gate, an agent with an approver asks before it changes

@@ -98,6 +98,12 @@ def find_listing(vendor: str, model: str) -> ModelListing | None:
     return None
 
 
+def has_listings(vendor: str) -> bool:
+    """Whether the list has models of a vendor at all."""
+    table, _ = _load_vendor_table(_LISTED_VENDOR.get(vendor, vendor))
+    return bool(table.models)
+
+
 def list_models(vendor: str) -> list[ModelListing]:
     """The models of a vendor that are listed with a price, as far as any are."""
     table, _ = _load_vendor_table(vendor)

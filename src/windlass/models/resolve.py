@@ -17,16 +17,23 @@ from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.suggestions import suggest_names
 from windlass.environ import read_environment
+from windlass.logs import get_logger
 from windlass.models.cloud.signing import RequestSigner
 from windlass.models.dialect import Dialect
 from windlass.models.http.errors import RequestTarget, mask_keys
 from windlass.models.http.model import HttpModel, ModelEndpoint
 from windlass.models.http.post import find_proxy
 from windlass.models.options import ModelOptions, ToolProtocol
-from windlass.models.prices import build_model_info
+from windlass.models.prices import (
+    build_model_info,
+    find_listing,
+    has_listings,
+    suggest_models,
+)
 from windlass.models.vendors import VendorConfig, load_vendors
 from windlass.ports import Timeouts
 
+_log = get_logger(__name__)
 _ENDPOINT_PATHS = re.compile(r"/(?:chat/completions|completions|responses|messages)/?$")
 _LOCAL_NAME = re.compile(r"\s*local[:/]\s*(.*?)\s*")
 _LOCAL_WITH_URL = (
@@ -39,7 +46,7 @@ _OTHER_SERVERS_HINT = (
 )
 
 
-def resolve_model(
+def resolve_model(  # noqa: PLR0913 - keywords with defaults, as an agent has them
     name: str,
     *,
     environ: Mapping[str, str] | None = None,
@@ -49,12 +56,14 @@ def resolve_model(
     timeouts: Timeouts | None = None,
     info: ModelInfo | None = None,
     price: Price | None = None,
+    strict: bool = False,
 ) -> HttpModel:
     """Return the model of a name: `provider:model`, `provider/model` or `local:PATH.gguf`.
 
     Keys, base URLs and proxies are looked up in `environ`, by default the environment of this
     process and the file `.env`; `key` and `base_url` win over it. `info` replaces everything that
-    is known of the model, `price` only its price. Nothing is sent.
+    is known of the model, `price` only its price. A model that the provider's list of models does
+    not have is a warning in the log, with near names, or an error if `strict`. Nothing is sent.
 
     Raises ConfigError if the name, the key, the URL or an option is wrong.
     """
@@ -68,8 +77,10 @@ def resolve_model(
         )
     provider, model = split_model_name(name)
     vendor = _find_vendor(name, provider)
-    info = info or build_model_info(provider, model, price=price, tier=options.service_tier)
     url = _choose_base_url(provider, vendor, base_url, environ)
+    if info is None and url == vendor.url.rstrip("/"):
+        _check_model_name(provider, model, strict=strict)
+    info = info or build_model_info(provider, model, price=price, tier=options.service_tier)
     endpoint = _build_endpoint(
         provider, vendor, model, url, _find_key(vendor, key, environ), environ
     )
@@ -77,6 +88,20 @@ def resolve_model(
     takes_effort = any(fnmatchcase(model, pattern) for pattern in vendor.reasons)
     dialect = _build_dialect(provider, model, vendor, options.tool_protocol)
     return HttpModel(info, dialect, endpoint, options, effort_policy=takes_effort)
+
+
+def _check_model_name(provider: str, model: str, *, strict: bool) -> None:
+    """Warn of a model that the provider's own server may not have. Raises ConfigError if strict.
+
+    New models appear daily, so the list may be behind.
+    """
+    if not has_listings(provider) or find_listing(provider, model) is not None:
+        return
+    problem = f'"{provider}" is not known to have a model "{model}".'
+    problem += suggest_models(provider, model)
+    if strict:
+        raise ConfigError(f"{problem} Check its name, or leave out strict_models=True.")
+    _log.warning("%s If it is a new one, its price is not known.", problem)
 
 
 def can_sign_in(provider: str, environ: Mapping[str, str]) -> bool:

@@ -45,6 +45,12 @@ from windlass.models.fragments import EncodedHistories, HistoryFragment
 from windlass.models.media import MediaPart, decode_text_file, encode_base64
 from windlass.models.options import ModelOptions
 
+# A version pins the shapes of requests and replies, and the service keeps those that it has. This
+# dialect is written for, and tested with, the versions below. Anthropic's Python SDK sent the same
+# two up to 1.17. Since 2.0 it sends 2026-10-21 to its own API, and the same date in the body to
+# Vertex; the events that it declares for a stream are those that are read here, so nothing here
+# needs the newer one. To send it, set the header in `ModelOptions(extra_headers=…)`, or for Vertex
+# the field `anthropic_version` in `extra_body`: both win over these.
 API_VERSION = "2023-06-01"
 VERTEX_VERSION = "vertex-2023-10-16"
 
