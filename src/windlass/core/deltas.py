@@ -91,6 +91,13 @@ class StreamOpened(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=
     """What the response says about the provider's rate limits."""
 
 
+class ReplyRestarted(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="ReplyRestarted"):
+    """The provider starts its reply over within the same response: what came before is void.
+
+    Like StreamOpened it is no event. The attempt so far fails, and the next one reads on.
+    """
+
+
 class ReplyEnd(PlacedEvent, frozen=True, tag="ReplyEnd"):
     """The provider's end marker. A stream without one is incomplete; nothing behind it is read."""
 

@@ -51,6 +51,7 @@ from windlass.core.deltas import (
     NestedEvent,
     PlacedEvent,
     ReplyEnd,
+    ReplyRestarted,
     RunSuspended,
     StopReason,
     StreamOpened,
@@ -345,7 +346,7 @@ Fact = RunStarted | InRunFact | CallLate | SessionImported | MailRefused
 """What a journal keeps. Each is written before anyone acts on it."""
 ContentPiece = TextDelta | ThinkingDelta | CallDelta | UsageDelta | ReplyEnd
 """What a reply consists of."""
-ReplyPiece = ContentPiece | StreamOpened
+ReplyPiece = ContentPiece | StreamOpened | ReplyRestarted
 """What a model streams."""
 Delta = (
     ContentPiece

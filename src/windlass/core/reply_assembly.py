@@ -16,6 +16,7 @@ from windlass.core.events import (
     ContentPiece,
     ReplyEnd,
     ReplyPiece,
+    ReplyRestarted,
     StopReason,
     StreamOpened,
     TextDelta,
@@ -105,7 +106,7 @@ class ReplyAssembly:
                 self.usage = usage
             case ReplyEnd(stop):
                 self.stop = stop
-            case StreamOpened():
+            case StreamOpened() | ReplyRestarted():
                 pass
             case _:
                 kind = type(piece).__name__

@@ -13,7 +13,14 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from windlass.core.events import CallDelta, ReplyEnd, ReplyPiece, TextDelta, ThinkingDelta
+from windlass.core.events import (
+    CallDelta,
+    ReplyEnd,
+    ReplyPiece,
+    ReplyRestarted,
+    TextDelta,
+    ThinkingDelta,
+)
 
 _Piece = TextDelta | ThinkingDelta | CallDelta
 _STAND_IN = 0x100000
@@ -55,6 +62,9 @@ class HalfJoiner:
             match piece:
                 case TextDelta() | ThinkingDelta() | CallDelta():
                     yield from self._join(piece)
+                case ReplyRestarted():
+                    self._open = None
+                    yield piece
                 case ReplyEnd():
                     yield from self._release()
                     yield piece

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.core.events import ReplyEnd, ReplyPiece, StreamOpened, UsageDelta
+from windlass.core.events import ReplyEnd, ReplyPiece, ReplyRestarted, StreamOpened, UsageDelta
 from windlass.core.messages import ContentPart, Usage
 from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo
@@ -94,7 +94,9 @@ class CachedModel:
         pieces: list[ReplyPiece] = []
         async with aclosing(self._model.stream(prompt)) as stream:
             async for piece in stream:
-                if not isinstance(piece, UsageDelta | StreamOpened):
+                if isinstance(piece, ReplyRestarted):
+                    pieces.clear()
+                elif not isinstance(piece, UsageDelta | StreamOpened):
                     pieces.append(piece)
                 # Kept before it is passed on: behind the end of a reply, nobody asks for more.
                 if isinstance(piece, ReplyEnd) and piece.stop != "length":

@@ -8,7 +8,7 @@ elsewhere.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import cache
 from typing import Literal, cast
 
@@ -21,6 +21,7 @@ from windlass.core.events import (
     ContentPiece,
     ReplyEnd,
     ReplyPiece,
+    ReplyRestarted,
     StepProposed,
     StreamOpened,
     UsageDelta,
@@ -43,6 +44,7 @@ CLOSE_S = 1.0
 """How long a model may take to close its stream once the reply is whole."""
 
 _FIX_INCOMPLETE = "If this happens again, a proxy or a server limit may cut long replies off."
+_RESTARTED = "the provider started its reply over"
 _BROKEN_STREAM_KINDS = frozenset(("incomplete_stream", "malformed_stream", "network"))
 
 
@@ -55,8 +57,13 @@ class ModelAttempt:
         model: Model,
         output_chars_max: int,
         permit: RequestPermit | None = None,
+        stream: PieceStream | None = None,
     ) -> None:
-        """Make an attempt. The permit of the governor, if there is one, is given back with it."""
+        """Make an attempt. The permit of the governor, if there is one, is given back with it.
+
+        `stream` is that of an attempt before, if the provider started its reply over in it.
+        """
+        self._continued = stream
         self._move = move
         self._permit = permit
         self._output_chars_max = output_chars_max
@@ -73,6 +80,10 @@ class ModelAttempt:
         """The reply was ended here, because it ran on beyond its cap."""
         self._open_stream: PieceStream | None = None
         """The stream of a whole reply, until `aclose`."""
+        self.restarted_stream: PieceStream | None = None
+        """The rest of the stream, if the provider started its reply over in it."""
+        self._restart_rest: tuple[ReplyPiece, ...] | None = None
+        """What came together with the news that the reply starts over."""
 
     async def stream(
         self, timeouts: Timeouts, show_pieces: Callable[[Sequence[ContentPiece]], bool]
@@ -87,7 +98,7 @@ class ModelAttempt:
         fault: Fault | None = None
         limits: RateLimits | None = None
         try:
-            stream = _open_stream(self._model, self._move.prompt)
+            stream = self._continued or _open_stream(self._model, self._move.prompt)
             async with _watch_silence(timeouts) as watchdog:
                 try:
                     await self._read_stream(stream, watchdog, show_pieces)
@@ -95,8 +106,12 @@ class ModelAttempt:
                     # The stream of a whole reply stays open until the reply is on record.
                     if self.is_whole:
                         self._open_stream = stream
+                    elif self._restart_rest is not None:
+                        self.restarted_stream = _read_on(self._restart_rest, stream)
                     else:
                         await stream.aclose()
+            if self.restarted_stream is not None:
+                return self._make_fault("malformed_stream", _RESTARTED)
             problem = f"the stream ended without its end marker{_describe_age(watchdog)}"
             fault = self._make_fault("incomplete_stream", f"{problem}. {_FIX_INCOMPLETE}")
         except ModelError as error:
@@ -119,24 +134,31 @@ class ModelAttempt:
         async for streamed in stream:
             self._established = True
             pieces = self._take_pieces(streamed if isinstance(streamed, tuple) else (streamed,))
-            if not pieces:
+            if not pieces and self._restart_rest is None:
                 continue
+            if not pieces:
+                break
             watchdog.note_pieces(pieces)
             if show_pieces(pieces):
                 self._was_seen = True
             # Nothing is read behind the end marker: a server may leave the stream open.
-            if self._assembly.stop is not None:
+            if self._assembly.stop is not None or self._restart_rest is not None:
                 break
 
     def _take_pieces(self, batch: tuple[ReplyPiece, ...]) -> list[ContentPiece]:
         """Add pieces to the reply, up to its end marker, and return those that were added."""
         assembly = self._assembly
         taken: list[ContentPiece] = []
-        for piece in batch:
+        for at, piece in enumerate(batch):
             if isinstance(piece, StreamOpened):
                 if self._permit is not None:
                     self._permit.note_opened(piece.limits)
                 continue
+            if isinstance(piece, ReplyRestarted):
+                if not assembly.output_chars:
+                    continue
+                self._restart_rest = batch[at + 1 :]
+                break
             self._has_content = True
             content = piece
             # Looked at before the piece counts: a reply that ends here was not too long.
@@ -207,6 +229,9 @@ class ModelAttempt:
 
         `fault` is why it failed, if it did.
         """
+        if self.restarted_stream is not None:
+            # It is the same request: its end reports the usage of all of it.
+            return None
         if fault is not None and not self._may_have_cost(fault):
             return None
         charge = settle_attempt(
@@ -239,6 +264,17 @@ class ModelAttempt:
             partial=self.partial_text,
             wait_s=wait_s,
         )
+
+
+async def _read_on(
+    rest: tuple[ReplyPiece, ...], stream: PieceStream
+) -> AsyncGenerator[tuple[ReplyPiece, ...]]:
+    """Yield what is left of a batch, and then the rest of the stream that it came from."""
+    async with aclosing(stream):
+        if rest:
+            yield rest
+        async for streamed in stream:
+            yield streamed if isinstance(streamed, tuple) else (streamed,)
 
 
 def _open_stream(model: Model, prompt: Prompt) -> PieceStream:

@@ -21,7 +21,7 @@ from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import ClearedCall
 from windlass.core.state import RunState, State, find_call
 from windlass.ports import World
-from windlass.runtime.attempt import ModelAttempt
+from windlass.runtime.attempt import ModelAttempt, PieceStream
 from windlass.runtime.parked_calls import ParkedCalls
 
 ValueT = TypeVar("ValueT")
@@ -57,6 +57,8 @@ class InFlight(msgspec.Struct):
     """The request, the running calls, and the ended calls that are on their way to the journal."""
 
     attempt: ModelAttempt | None = None
+    restarted_stream: PieceStream | None = None
+    """A response in which the provider started its reply over: the next attempt reads on in it."""
     running_calls: dict[asyncio.Task[ToolResult], ClearedCall] = msgspec.field(
         default_factory=dict[asyncio.Task[ToolResult], ClearedCall]
     )
@@ -94,6 +96,18 @@ class InFlight(msgspec.Struct):
         """Note that something of a call runs on, until it is over."""
         self.leftovers.add(work)
         work.add_done_callback(self.leftovers.discard)
+
+    def take_restarted(self) -> PieceStream | None:
+        """Return the response that the next attempt reads on in, if there is one."""
+        stream = self.restarted_stream
+        self.restarted_stream = None
+        return stream
+
+    async def drop_restarted(self) -> None:
+        """Close the response in which a reply was started over: no attempt follows at once."""
+        stream = self.take_restarted()
+        if stream is not None:
+            await stream.aclose()
 
     def pieces_so_far(self) -> Iterator[ContentPiece]:
         """Yield what has come of the reply that is streaming, as pieces."""

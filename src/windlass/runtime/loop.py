@@ -49,7 +49,7 @@ from windlass.core.moves import (
 )
 from windlass.core.state import State
 from windlass.ports import RequestPermit, World
-from windlass.runtime.attempt import ModelAttempt
+from windlass.runtime.attempt import ModelAttempt, PieceStream
 from windlass.runtime.governor import close_unused, wait_for_permit
 from windlass.runtime.in_flight import InFlight
 from windlass.runtime.judging import judge_call, judge_reply, recall_knowledge
@@ -58,15 +58,24 @@ from windlass.runtime.running_calls import run_calls
 from windlass.runtime.shared_budgets import draw_on_budget
 
 
-async def run_loop(  # noqa: C901 - an arm per move
-    world: World, recorder: Recorder, in_flight: InFlight
-) -> FinalMove | None:
+async def run_loop(world: World, recorder: Recorder, in_flight: InFlight) -> FinalMove | None:
     """Perform one move after another until the run must end or wait; return that last move.
 
     Returns None if the driver lets go of the run and there is still something to do.
     """
+    try:
+        return await _perform_moves(world, recorder, in_flight)
+    finally:
+        await in_flight.drop_restarted()
+
+
+async def _perform_moves(  # noqa: C901 - an arm per move
+    world: World, recorder: Recorder, in_flight: InFlight
+) -> FinalMove | None:
     while True:
         move = await _next_move(recorder, in_flight)
+        if not isinstance(move, RequestReply):
+            await in_flight.drop_restarted()
         match move:
             case RequestReply():
                 await make_attempt(move, world, recorder, in_flight)
@@ -119,7 +128,11 @@ async def make_attempt(
         await recorder.flush()
         await _announce_retry(move, move.last_failure, world, recorder)
     decided_from = recorder.state
-    permit = await wait_for_permit(move, world, recorder)
+    if move.fell_back_from:
+        await in_flight.drop_restarted()
+    stream = in_flight.take_restarted()
+    # An attempt that reads on makes no request.
+    permit = await wait_for_permit(move, world, recorder) if stream is None else None
     if permit is not None and recorder.state is not decided_from and move.last_failure is None:
         # Somebody spoke to the run while it waited for its turn: decide anew.
         permit.close(None)
@@ -129,7 +142,7 @@ async def make_attempt(
         await recorder.record(
             AttemptStarted(move.step, move.attempt, model, move.reserved, move.landing),
         )
-    attempt = in_flight.attempt = _new_attempt(move, world, recorder.state, permit)
+    attempt = in_flight.attempt = _new_attempt(move, world, recorder.state, permit, stream)
     fault = await attempt.stream(world.timeouts, recorder.publisher.show_pieces)
     if fault is None:
         in_flight.attempt = None
@@ -140,7 +153,10 @@ async def make_attempt(
         recorder.publisher.show_delta(StreamStalled(move.step, move.attempt))
     retries = recorder.setup.retries
     fault = explain_long_wait(retries, fault)
-    wait_s = backoff_s(retries, move.attempt - 1, fault, world.clock.random_fraction())
+    in_flight.restarted_stream = attempt.restarted_stream
+    wait_s = 0.0
+    if attempt.restarted_stream is None:
+        wait_s = backoff_s(retries, move.attempt - 1, fault, world.clock.random_fraction())
     # In flight until its failure is on record: if the run is stopped meanwhile, its end keeps the
     # text that was streamed.
     await recorder.record(attempt.make_failure(fault, wait_s))
@@ -148,11 +164,15 @@ async def make_attempt(
 
 
 def _new_attempt(
-    move: RequestReply | Summarize, world: World, state: State, permit: RequestPermit | None
+    move: RequestReply | Summarize,
+    world: World,
+    state: State,
+    permit: RequestPermit | None,
+    stream: PieceStream | None = None,
 ) -> ModelAttempt:
     model = move.prompt.model
     chars_max = output_chars_max(state, model, move.reserved)
-    return ModelAttempt(move, world.models[model], chars_max, permit)
+    return ModelAttempt(move, world.models[model], chars_max, permit, stream)
 
 
 async def _announce_retry(
@@ -189,6 +209,8 @@ async def summarize(move: Summarize, world: World, recorder: Recorder, in_flight
     # No watcher is shown how a summary is written.
     fault = await attempt.stream(world.timeouts, lambda _: False)
     in_flight.attempt = None
+    if attempt.restarted_stream is not None:
+        await attempt.restarted_stream.aclose()
     text = attempt.partial_text
     if fault is None and (attempt.make_proposal().stop == "refusal" or not text.strip()):
         fault = Fault("other", "the model refused to write the summary, or left it empty")

@@ -27,6 +27,7 @@ from windlass.core.events import (
     CallDelta,
     ReplyEnd,
     ReplyPiece,
+    ReplyRestarted,
     StreamOpened,
     TextDelta,
     ThinkingDelta,
@@ -306,7 +307,7 @@ def _output_bytes(piece: ReplyPiece) -> int:
             return len(text.encode())
         case CallDelta():
             return len(((piece.name or "") + piece.arguments).encode())
-        case UsageDelta() | ReplyEnd() | StreamOpened():
+        case UsageDelta() | ReplyEnd() | StreamOpened() | ReplyRestarted():
             return 0
 
 

@@ -13,6 +13,7 @@ from windlass.core.events import (
     CallDelta,
     ReplyEnd,
     ReplyPiece,
+    ReplyRestarted,
     StopReason,
     TextDelta,
     ThinkingDelta,
@@ -113,6 +114,7 @@ class AnthropicReader:
 
     def __init__(self) -> None:
         self._calls: set[int] = set()
+        self._has_started = False
         self._stop: StopReason | None = None
         self._usage = _AnthropicUsage()
 
@@ -126,7 +128,7 @@ class AnthropicReader:
             case "content_block_start" if got.content_block is not None:
                 return self._read_block_start(got.index, got.content_block)
             case "message_start" if got.message is not None:
-                return self._update_usage(got.message.usage)
+                return self._start_message(got.message)
             case "message_delta":
                 reason = got.delta and got.delta.stop_reason
                 if reason:
@@ -152,6 +154,16 @@ class AnthropicReader:
         events.append({"type": "message_delta", "delta": end, "usage": reply.usage})
         events.append({"type": "message_stop"})
         return [("", msgspec.json.encode(event)) for event in events]
+
+    def _start_message(self, message: _AnthropicMessage) -> Iterable[ReplyPiece]:
+        """Begin the reply. A second beginning, of a gateway that tries again, voids the first."""
+        if self._has_started:
+            self._calls = set()
+            self._stop = None
+            self._usage = _AnthropicUsage()
+            yield ReplyRestarted()
+        self._has_started = True
+        yield from self._update_usage(message.usage)
 
     def _read_delta(self, index: int, delta: _AnthropicDelta) -> Iterable[ReplyPiece]:
         # An empty delta gives no piece: it must not count as a sign of life.
