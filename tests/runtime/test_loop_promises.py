@@ -650,7 +650,7 @@ async def test_silence_is_asked_again_once(clock: VirtualClock) -> None:
 async def test_a_model_that_goes_in_circles_is_told_and_then_stopped(clock: VirtualClock) -> None:
     """L11: a note after three, the end after two more."""
     with ScriptedModel([call("look")] * 5) as model:
-        tools = RecordingTools({"look": "nothing"})
+        tools = RecordingTools({"look": "nothing"}, effects={"look": "read"})
         result = await Agent(model, tools=tools, clock=clock).run("Look.")
     assert (result.outcome, len(tools.calls)) == ("stuck", 5)
     noted = [getattr(prompt.messages[-1], "note", False) for prompt in model.prompts]

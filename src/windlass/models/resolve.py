@@ -62,8 +62,8 @@ def resolve_model(  # noqa: PLR0913 - keywords with defaults, as an agent has th
 
     Keys, base URLs and proxies are looked up in `environ`, by default the environment of this
     process and the file `.env`; `key` and `base_url` win over it. `info` replaces everything that
-    is known of the model, `price` only its price. A model that the provider's list of models does
-    not have is a warning in the log, with near names, or an error if `strict`. Nothing is sent.
+    is known of the model, `price` only its price. A model that its provider does not list is a
+    warning in the log, and an error if `strict`. Nothing is sent.
 
     Raises ConfigError if the name, the key, the URL or an option is wrong.
     """
@@ -81,9 +81,8 @@ def resolve_model(  # noqa: PLR0913 - keywords with defaults, as an agent has th
     if info is None and url == vendor.url.rstrip("/"):
         _check_model_name(provider, model, strict=strict)
     info = info or build_model_info(provider, model, price=price, tier=options.service_tier)
-    endpoint = _build_endpoint(
-        provider, vendor, model, url, _find_key(vendor, key, environ), environ
-    )
+    found_key = _find_key(vendor, key, environ)
+    endpoint = _build_endpoint(provider, vendor, model, url, found_key, environ)
     endpoint = replace(endpoint, timeouts=timeouts or Timeouts())
     takes_effort = any(fnmatchcase(model, pattern) for pattern in vendor.reasons)
     dialect = _build_dialect(provider, model, vendor, options.tool_protocol)

@@ -149,18 +149,26 @@ async def make_attempt(
         async with aclosing(attempt):
             await recorder.record(attempt.make_proposal())
         return
+    await _record_failure(attempt, fault, move, world, recorder)
+    # In flight until its failure is on record: if the run is stopped meanwhile, its end keeps the
+    # text that was streamed.
+    in_flight.attempt = None
+    in_flight.restarted_stream = attempt.restarted_stream
+
+
+async def _record_failure(
+    attempt: ModelAttempt, fault: Fault, move: RequestReply, world: World, recorder: Recorder
+) -> None:
+    """Record why an attempt failed, and how long to wait before the next one."""
     if fault.kind == "stalled":
         recorder.publisher.show_delta(StreamStalled(move.step, move.attempt))
     retries = recorder.setup.retries
     fault = explain_long_wait(retries, fault)
-    in_flight.restarted_stream = attempt.restarted_stream
+    # An attempt that reads on in the same response does not wait.
     wait_s = 0.0
     if attempt.restarted_stream is None:
         wait_s = backoff_s(retries, move.attempt - 1, fault, world.clock.random_fraction())
-    # In flight until its failure is on record: if the run is stopped meanwhile, its end keeps the
-    # text that was streamed.
     await recorder.record(attempt.make_failure(fault, wait_s))
-    in_flight.attempt = None
 
 
 def _new_attempt(

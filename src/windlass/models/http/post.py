@@ -95,7 +95,7 @@ async def post_sse(
     if signer is not None:
         headers = {**headers, **await signer.sign_request(url, body)}
     session = await _ready_session()
-    began_at = asyncio.get_running_loop().time()
+    began_at = _loop_time()
     try:
         response = await _send_post(session, url, body, headers, timeouts, proxy)
         try:
@@ -113,11 +113,14 @@ async def post_sse(
         finally:
             _leave_response(response, reply_ended=progress.ended)
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        elapsed_s = asyncio.get_running_loop().time() - began_at
-        fault = _network_error(error, target, timeouts, elapsed_s)
+        fault = _network_error(error, target, timeouts, _loop_time() - began_at)
     else:
         return
     raise fault  # Without its cause: the library's error may hold the headers, and so the key.
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def _send_post(
