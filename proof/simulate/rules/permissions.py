@@ -116,7 +116,8 @@ class _PermissionBook:
             self.grants.append(fact.grant)
         if isinstance(fact.verdict, Deny):
             return
-        late = question.expires_at is not None and fact.at > question.expires_at
+        given_at = fact.accepted_at or fact.at
+        late = question.expires_at is not None and given_at > question.expires_at
         require(not late, f"G6: {fact.call_id} was allowed after its question had expired")
         number = call_number(arguments)
         said = [

@@ -14,6 +14,7 @@ WindlassError
 │   ├── UpgradeUnfinished  the journal is shared with an older version until the upgrade is finished
 │   ├── RunUnfinished     the last run of this session has not ended: resume or cancel it
 │   ├── NothingToDo       there is no open run or question to act on
+│   │   └── QuestionDecided  the question has been decided; carries the decision
 │   ├── OutputMissing     the run did not complete, so it has no output
 │   ├── SetupDrifted      the run was recorded with another configuration: consent is needed
 │   ├── WorkspaceMissing  the folder that the session works in is not on this machine
@@ -39,6 +40,7 @@ from windlass.core.faults import (
     OutputMissing,
     WindlassError,
 )
+from windlass.core.questions import Decision
 from windlass.core.rate_limits import RateLimits
 from windlass.core.result import OutputT, RunResult
 
@@ -60,6 +62,7 @@ __all__ = [
     "ModelRetry",
     "NothingToDo",
     "OutputMissing",
+    "QuestionDecided",
     "RecordConflict",
     "RunFailed",
     "RunUnfinished",
@@ -140,6 +143,15 @@ class RunUnfinished(ForOperator):
 
 class NothingToDo(ForOperator):
     """There is no open run, or no such question, to act on."""
+
+
+class QuestionDecided(NothingToDo):
+    """An answer came too late: the question has been decided. Carries the decision."""
+
+    def __init__(self, call_id: str, decision: Decision) -> None:
+        self.call_id = call_id
+        self.decision = decision
+        super().__init__(f"the question about call {call_id} is closed: {decision.describe()}")
 
 
 class SetupDrifted(ForOperator):

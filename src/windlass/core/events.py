@@ -204,6 +204,8 @@ class CallJudged(PlacedEvent, frozen=True, tag="CallJudged"):
     arguments: dict[str, Any] | None = None
     changes: tuple[ArgumentChange, ...] = ()
     resource: str | None = None
+    digest: str = ""
+    """Of the arguments that `Ask` asks about: what an answer is bound to. Empty for others."""
 
 
 class CallAnswered(PlacedEvent, frozen=True, tag="CallAnswered"):

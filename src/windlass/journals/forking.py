@@ -21,7 +21,7 @@ from windlass.core.events import (
 from windlass.core.fold.run import fold
 from windlass.core.messages import ToolResult
 from windlass.core.session_summary import check_session
-from windlass.core.setup import Setup
+from windlass.core.setup import Setup, digest
 from windlass.core.state import CallState, State
 from windlass.core.verdicts import Ask
 from windlass.journals.wording import no_session_error, session_exists_error
@@ -139,7 +139,7 @@ def _settle_open_calls(state: State) -> list[Fact]:
         question = (
             f"{call.call.name} was allowed in session {state.session}. May it be called here too?"
         )
-        facts.append(CallJudged(call.id, Ask(question, "fork")))
+        facts.append(_ask_again(call, Ask(question, "fork")))
     ask = state.setup.rules.on_unknown == "ask"
     facts += (_settle_unknown_call(call, state.session, ask=ask) for call in unknown)
     return [replace(fact, seq=state.seq + nth, at=state.at) for nth, fact in enumerate(facts, 1)]
@@ -158,7 +158,11 @@ def _effect_of(call: CallState, setup: Setup | None) -> str:
 def _settle_unknown_call(call: CallState, session: str, *, ask: bool) -> CallFinished | CallJudged:
     if ask:
         question = f"{call.call.name} had started in session {session}. Run it again here?"
-        return CallJudged(call.id, Ask(question, "interrupted"))
+        return _ask_again(call, Ask(question, "interrupted"))
     message = "Interrupted: it had started, and it is not known whether it took effect."
     result = ToolResult.from_text("unknown", message)
     return CallFinished(call.id, result, name=call.call.name)
+
+
+def _ask_again(call: CallState, question: Ask) -> CallJudged:
+    return CallJudged(call.id, question, digest=digest(call.decoded_arguments))

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from windlass.core.decide.reserving import estimate_tokens
 from windlass.core.errors import JournalFailed, WindlassError
 from windlass.core.events import CallLate, ContextCompacted, Fact, RunEnded, RunResumed, RunStarted
+from windlass.core.fold.questions import bind_question
 from windlass.core.fold.run import apply_fact
 from windlass.core.secrets.fact_masks import count_prompt_chars
 from windlass.core.secrets.mask import Mask
@@ -277,7 +278,7 @@ class Recorder:
             # Time never runs backwards in a journal, whatever the wall clock does.
             stamped = replace(masked, seq=state.seq + 1, at=max(now, state.at))
             state = apply_fact(state, stamped)
-            batch.append(stamped)
+            batch.append(bind_question(state, stamped))
         return state, batch
 
     def _make_driver_name(self) -> str:

@@ -455,6 +455,7 @@ MADE_BY_THE_RUNTIME = {
     *("CallJudged.call_id", "CallAnswered.call_id", "CallStarted.call_id"),
     *("CallFinished.call_id", "CallLate.call_id", "CallStarted.name", "CallFinished.name"),
     *("CallStarted.key", "CallAnswered.digest", "CallAnswered.grant", "CallJudged.changes"),
+    "CallJudged.digest",
     *("AttemptFailed.charge", "StepProposed.charge", "ContextCompacted.charge"),
     *("CallFinished.charges", "RunEnded.charge", "RunEnded.charges"),
     "SessionImported.calls",

@@ -35,6 +35,7 @@ from windlass.core.messages import (
     ToolResult,
     ToolResults,
 )
+from windlass.core.questions import GivenAnswer, QuestionTerms, classify_answer, tally
 from windlass.core.setup import Setup, ToolChoice, digest
 from windlass.core.state import (
     CallPhase,
@@ -79,7 +80,10 @@ def apply_call_judged(state: State, fact: CallJudged) -> State:
             raise_illegal_fact(fact, "its arguments cannot be read")
         call = replace(call, arguments=text)
     if isinstance(fact.verdict, Ask):
-        return _replace_call(state, _ask_about_call(call, fact.verdict))
+        call = _ask_about_call(call, fact.verdict)
+        if fact.digest and fact.digest != digest(call.decoded_arguments):
+            raise_illegal_fact(fact, "it asks about other arguments than its digest")
+        return _replace_call(state, call)
     return _apply_verdict(state, call, fact.verdict, phase)
 
 
@@ -103,9 +107,11 @@ def apply_call_answered(state: State, fact: CallAnswered) -> State:
         raise_illegal_fact(fact, "nobody asked")
     if fact.digest != digest(call.decoded_arguments):
         raise_illegal_fact(fact, "it answers for other arguments")
-    given_at = fact.accepted_at or fact.at
-    expired = question.expires_at is not None and given_at > question.expires_at
-    if expired and not isinstance(fact.verdict, Deny):
+    given = GivenAnswer(classify_answer(fact.verdict), fact.by, fact.accepted_at or fact.at)
+    decision = tally(QuestionTerms(fact.digest, question.expires_at), (given,))
+    if decision is None:
+        raise_illegal_fact(fact, "the question has not expired")
+    if not decision.is_allowed and not isinstance(fact.verdict, Deny):
         raise_illegal_fact(fact, "the question had expired")
     if fact.grant is not None:
         if not isinstance(fact.verdict, Allow) or fact.grant.tool != call.call.name:
