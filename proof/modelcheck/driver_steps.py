@@ -52,6 +52,7 @@ from windlass.core.moves import (
     TakeSteering,
     WaitForAnswers,
 )
+from windlass.core.setup import digest
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask
 from windlass.journals.chain import check_order
@@ -243,9 +244,10 @@ class DriverSteps:
                 return self._append("gets a reply", self._log.reply_facts(node.state))
             case JudgeCalls(calls=(proposed, *_)):
                 verdict = self._judge(node.state)
-                judged = CallJudged(proposed.call.id, verdict)
                 if isinstance(verdict, Ask):
+                    judged = CallJudged(proposed.call.id, verdict, digest=digest({}))
                     return self._append("asks a person about the call", (judged,))
+                judged = CallJudged(proposed.call.id, verdict)
                 return self._append("records the start of the call", (judged, CALL_START))
             case RunCalls(calls=(cleared, *_)) if cleared.interrupted and not cleared.repeatable:
                 return self._step_to("asks the tool what became of the call", self._reconcile)
@@ -270,7 +272,7 @@ class DriverSteps:
 
     def _judge(self, session: State) -> Allow | Ask:
         is_imported = any(call.imported for call in session.step_calls)
-        return Ask("May it run here?") if is_imported else Allow()
+        return Ask("May it run here?") if is_imported or self._scenario.asks else Allow()
 
     # The call
 

@@ -4,11 +4,15 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from proof.modelcheck.explore import ModelStep
-from proof.modelcheck.fact_log import FactLog
-from proof.modelcheck.letters import post_letter
-from proof.modelcheck.rules import empty_lane
+from proof.modelcheck.fact_log import SESSION, FactLog
+from proof.modelcheck.letters import make_answer_mail, post_letter
+from proof.modelcheck.rules import empty_lane, tell_decision
 from proof.modelcheck.world import DRIVER_NAMES, NOBODY, DriverState, Scenario, WorldState
+from windlass.core.errors import NothingToDo, QuestionDecided
+from windlass.journals.question_rules import AnswerPost, decide_question
 
 Step: TypeAlias = ModelStep[WorldState]
 
@@ -55,9 +59,32 @@ def _post(
     if kind == "prompt":
         lane = post_letter(state.prompts, kind, 0, session.prompts_taken, scenario.bug)
         return state._replace(prompts=lane)
+    if kind in ("allow", "deny"):
+        return _post_answer(scenario, log, state, kind)
     # A message names the run that its poster saw, which may have ended since: always the first.
     lane = post_letter(state.control, kind, 1, session.mail_taken, scenario.bug)
     return state._replace(control=lane)
+
+
+def _post_answer(scenario: Scenario, log: FactLog, state: WorldState, kind: str) -> WorldState:
+    """Decide the question by the store's own rule, in one step with the letter, or be refused."""
+    taken = log[state.log].state.mail_taken
+    lane = post_letter(state.control, kind, 1, taken, scenario.bug)
+    post = AnswerPost(SESSION, lane.last, make_answer_mail(kind, 1), by="", key="")
+    row = state.question
+    if row is not None and scenario.bug == "second_answer_counts":
+        row = replace(row, answers=(), decision=None)
+    try:
+        decided = decide_question(row, post)
+    except QuestionDecided as refusal:
+        return tell_decision(state, refusal.decision.answer)
+    except NothingToDo:
+        return state
+    if decided is None or decided.decision is None:
+        raise AssertionError(decided)
+    if scenario.bug == "answer_not_passed_by_mail":
+        lane = state.control
+    return tell_decision(state._replace(control=lane, question=decided), decided.decision.answer)
 
 
 def _crash(state: WorldState, me: int) -> WorldState:

@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from proof.modelcheck.explore import RuleViolation
 from proof.modelcheck.plants import PlantedBug
-from windlass.core.errors import NothingToDo
-from windlass.core.events import CallAnswered, Fact, RunEnded
+from windlass.agent.approvals import answer_from_mail
+from windlass.core.events import Fact, RunEnded
 from windlass.core.mail import (
+    AnswerMail,
     CancelMail,
     ContinueMail,
     ControlMail,
@@ -16,9 +17,14 @@ from windlass.core.mail import (
     SteerMail,
 )
 from windlass.core.messages import TextPart
+from windlass.core.setup import digest
 from windlass.core.state import State
+from windlass.core.verdicts import Allow, Deny
 from windlass.journals.mail_rules import LaneCounters
 from windlass.runtime.mailbox import find_refusal, make_mail_facts
+
+CALL = "c1"
+"""The one call of the modelled session."""
 
 
 class PostedLetter(NamedTuple):
@@ -83,7 +89,13 @@ def make_letter_fact(state: State, posted: PostedLetter, bug: PlantedBug | None)
     letter = _make_letter(posted)
     if isinstance(letter.message, CancelMail) and find_refusal(state, letter) is None:
         return RunEnded("cancelled", letter.message.reason, mail=letter.number)
-    return make_mail_facts(state, letter, _refuse_answer)[-1]
+    return make_mail_facts(state, letter, answer_from_mail)[-1]
+
+
+def make_answer_mail(kind: str, run: int) -> AnswerMail:
+    """Return an answer to the question about the call."""
+    verdict = Allow() if kind == "allow" else Deny("no")
+    return AnswerMail(run=run, call_id=CALL, digest=digest({}), verdict=verdict)
 
 
 @cache
@@ -93,9 +105,7 @@ def _make_letter(posted: PostedLetter) -> Letter:
         "steer": SteerMail(run=posted.run, prompt=(TextPart("Hurry."),)),
         "pause": PauseMail(run=posted.run),
         "continue": ContinueMail(run=posted.run),
+        "allow": make_answer_mail("allow", posted.run),
+        "deny": make_answer_mail("deny", posted.run),
     }
     return Letter(number=posted.number, at=0.0, message=messages[posted.kind])
-
-
-def _refuse_answer(_state: State, _letter: Letter) -> CallAnswered:
-    raise NothingToDo("nobody answers in the model")

@@ -14,4 +14,6 @@ PlantedBug = Literal[
     "sweep_ignores_mail_of_paused",
     "cancel_any_run",
     "poison_not_parked",
+    "second_answer_counts",
+    "answer_not_passed_by_mail",
 ]

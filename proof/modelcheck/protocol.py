@@ -48,6 +48,9 @@ class LeaseProtocol:
     def is_finished(self, state: WorldState) -> bool:
         """Every message is on record, and the run has ended, is paused or waits for a person."""
         session = self.log[state.log].state
+        row = state.question
+        if row is not None and row.decision is not None and not row.is_settled:
+            return False
         at_rest = not session.is_active or session.is_paused or session.is_waiting
         # A prompt waits until the run before it has ended.
         is_settled = not (state.control.owed or (state.prompts.owed and not session.is_active))

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from proof.modelcheck.explore import RuleViolation
+from proof.modelcheck.fact_log import SESSION
 from proof.modelcheck.letters import LaneState, untaken_letters
 from proof.modelcheck.world import NOBODY, WorldState
 from windlass.core.decide.suspects import DEATHS_MAX
 from windlass.core.events import (
     AttemptStarted,
+    CallAnswered,
     Fact,
     MailRefused,
     RunContinued,
@@ -19,6 +21,8 @@ from windlass.core.events import (
     RunStarted,
 )
 from windlass.core.fold.control import mail_place
+from windlass.core.fold.questions import advance_questions
+from windlass.core.questions import AnswerKind, classify_answer
 from windlass.core.state import State
 
 
@@ -38,8 +42,10 @@ def check_batch(world: WorldState, before: State, facts: Sequence[Fact], driver:
             raise RuleViolation("a paused run made a request")
         if isinstance(fact, RunContinued):
             world = world._replace(taken_down=min(world.taken_down, 1))
+        if isinstance(fact, CallAnswered):
+            _check_answer(world, fact)
         world = _settle_message(world, before, fact)
-    return world._replace(opener=opener)
+    return follow_question(world._replace(opener=opener), facts)
 
 
 def count_death(world: WorldState, is_driver: bool) -> WorldState:  # noqa: FBT001 - a fact
@@ -75,6 +81,27 @@ def _settle_message(world: WorldState, before: State, fact: Fact) -> WorldState:
     if name == "prompts":
         return world._replace(prompts=settled)
     return world._replace(control=settled)
+
+
+def tell_decision(world: WorldState, answer: AnswerKind) -> WorldState:
+    """Tell a poster how the question was decided: all of them must hear the same."""
+    if any(told != answer for told in world.told):
+        raise RuleViolation(f"one person was told {world.told[0]}, another one {answer}")
+    return world._replace(told=(answer,))
+
+
+def _check_answer(world: WorldState, fact: CallAnswered) -> None:
+    answer = classify_answer(fact.verdict)
+    if answer not in world.told:
+        raise RuleViolation(f"{answer} was recorded, and {world.told} was told")
+
+
+def follow_question(world: WorldState, facts: Sequence[Fact]) -> WorldState:
+    """Return the world with the row of the question as the store keeps it with an append."""
+    row = world.question
+    unsettled = {row.call_id: row} if row is not None and not row.is_settled else {}
+    changed = advance_questions(SESSION, unsettled, facts)
+    return world._replace(question=next(iter(changed.values()), row))
 
 
 def forget_repeated_mail(state: State, fact: Fact) -> Fact:

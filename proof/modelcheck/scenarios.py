@@ -6,6 +6,7 @@ from proof.modelcheck.plants import PlantedBug
 from proof.modelcheck.world import Scenario
 
 _TALK = ("cancel", "steer", "pause", "continue")
+_ANSWER = ("allow", "deny")
 _ANY = ("prompt", *_TALK)
 
 SCENARIOS: Mapping[str, Scenario] = {
@@ -32,6 +33,16 @@ SCENARIOS: Mapping[str, Scenario] = {
         store="file", is_poison=True, crashes=1, releases=1, posters=((("continue",),),)
     ),
     "poison and cut": Scenario(is_poison=True, cuts=1, posters=((("continue", "pause"),),)),
+    # Two people who answer as they like, at the same moment as a cancel or a crash.
+    "answers": Scenario(
+        asks=True, posters=((_ANSWER,), (_ANSWER,)), crashes=1, cuts=1, can_stop_in_call=False
+    ),
+    "answers and a cancel": Scenario(
+        asks=True,
+        posters=((_ANSWER,), (_ANSWER,), (("cancel",),)),
+        crashes=1,
+        can_stop_in_call=False,
+    ),
     # A copy of the session, made at any moment from any of its records, which gets messages.
     "fork": Scenario(has_call=False, posters=((("steer", "cancel"), ("steer",)),), forks=1),
 }
@@ -66,6 +77,12 @@ PLANTED: Mapping[PlantedBug, Scenario] = {
         has_call=False, posters=((("cancel",),), (("prompt",),)), bug="cancel_any_run"
     ),
     "poison_not_parked": Scenario(store="file", is_poison=True, bug="poison_not_parked"),
+    "second_answer_counts": Scenario(
+        asks=True, posters=((_ANSWER,), (_ANSWER,)), bug="second_answer_counts"
+    ),
+    "answer_not_passed_by_mail": Scenario(
+        asks=True, posters=((_ANSWER,),), bug="answer_not_passed_by_mail"
+    ),
 }
 """The smallest scenario in which each bug shows."""
 

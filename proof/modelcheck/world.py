@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 
 from proof.modelcheck.letters import LaneState, PostedLetter
 from proof.modelcheck.plants import PlantedBug
+from windlass.core.questions import AnswerKind, QuestionRow
 
 DriverPlace = Literal["idle", "leased", "opening", "driving", "leaving", "lingering", "dead"]
 """`leaving` still has the lease; `lingering` too, because a call of it runs on."""
@@ -43,6 +44,10 @@ class WorldState(NamedTuple):
     prompts: LaneState = LaneState()
     posted: tuple[int, ...] = ()
     """How many messages each poster has posted."""
+    question: QuestionRow | None = None
+    """The row of the question about the call."""
+    told: tuple[AnswerKind, ...] = ()
+    """The decisions that posters of answers were told. Only the rules look at it."""
     effects: int = 0
     token: int = 0
     """The highest fencing token that the tool has seen."""
@@ -66,6 +71,8 @@ class Scenario:
     store: Literal["file", "server"] = "server"
     """A lock of the kernel dies with the process, one of a server also with the connection."""
     has_call: bool = True
+    asks: bool = False
+    """Whether a person has to be asked about the call."""
     posters: tuple[tuple[tuple[str, ...], ...], ...] = ()
     """For each poster, and each message that it posts: the kinds that it chooses from."""
     crashes: int = 0

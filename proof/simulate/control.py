@@ -8,7 +8,8 @@ from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal, make_
 from proof.simulate.people import reply_to_question
 from proof.simulate.plan_control import LetterKind, PlannedLetter, PlannedRelease
 from windlass.agent.agent import Agent
-from windlass.core.errors import NothingToDo, SessionBusy
+from windlass.agent.answering import answer
+from windlass.core.errors import NothingToDo, QuestionDecided, SessionBusy
 from windlass.core.fold.run import fold
 from windlass.core.limits import RaisedLimits
 from windlass.core.mail import (
@@ -23,6 +24,7 @@ from windlass.core.mail import (
 )
 from windlass.core.messages import TextPart
 from windlass.core.result import Question
+from windlass.core.verdicts import Allow, Deny
 from windlass.runtime.suspect_turn import PROCESS_TURN, SuspectTurn
 from windlass.testing.clock import VirtualClock
 
@@ -128,3 +130,18 @@ async def answer_by_mail(outside: OutsideWorld, waiting: tuple[Question, ...]) -
         )
         key = f"answer {len(outside.posted)}"
         await post_letter(outside, message, key)
+        await answer_second(outside, question.session or outside.plan.session, question)
+
+
+async def answer_second(outside: OutsideWorld, session: str, question: Question) -> None:
+    """Answer a question that has its answer, with the opposite, as another person may."""
+    journal = SimJournal(outside, ProcessPower())
+    reply = Deny("rather not") if len(outside.told) % 2 else Allow("why not")
+    try:
+        await answer(journal, session, question.call.id, reply, digest=question.digest, by="eve")
+    except QuestionDecided as decided:
+        outside.told.append((session, question.call.id, decided.decision))
+    except NothingToDo:
+        return  # The run has ended.
+    else:
+        outside.problems.append(f"G6: a second answer to {question.call.id} was accepted")

@@ -16,6 +16,7 @@ from windlass.core.events import CallStarted, Fact, RunEnded, RunStarted, StepPr
 from windlass.core.limits import Amount, Budget
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
 from windlass.core.messages import Purpose, Usage
+from windlass.core.questions import Decision, QuestionRow
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Lease, SharedRecord
 from windlass.testing.faults import PowerCut
@@ -110,6 +111,8 @@ class OutsideWorld:
     """The keys of the calls whose start is recorded."""
     billed_requests: list[BilledRequest] = field(default_factory=list[BilledRequest])
     replies: list[PersonReply] = field(default_factory=list[PersonReply])
+    told: list[tuple[str, str, Decision]] = field(default_factory=list[tuple[str, str, Decision]])
+    """What people who answered second were told: the session that asks, the call, the decision."""
     steered: list[str] = field(default_factory=list[str])
     """Steering messages that were confirmed as recorded."""
     posted: dict[int, PostedLetter] = field(default_factory=dict[int, PostedLetter])
@@ -224,6 +227,11 @@ class SimJournal:
         await asyncio.sleep(self._wait_s)
         self._power.check_on()
         return await self._store.read_mail(session, lane, after)
+
+    async def read_questions(self, session: str) -> Sequence[QuestionRow]:
+        await asyncio.sleep(self._wait_s)
+        self._power.check_on()
+        return await self._store.read_questions(session)
 
     async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
         self._power.begin_write()

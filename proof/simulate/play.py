@@ -8,7 +8,12 @@ from functools import reduce
 from typing import Any
 
 from proof.simulate.agents import build_agent
-from proof.simulate.control import answer_by_mail, start_control, start_rivals
+from proof.simulate.control import (
+    answer_by_mail,
+    answer_second,
+    start_control,
+    start_rivals,
+)
 from proof.simulate.meddling import start_meddlers, steer_between
 from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal, make_prompt
 from proof.simulate.people import call_number, reply_to_question
@@ -16,17 +21,18 @@ from proof.simulate.plan import SessionPlan
 from proof.simulate.provider_limit import ProviderLimit
 from proof.simulate.undoing import finish_due_undo, split_undo_facts, undo_session
 from windlass.agent.agent import Agent
-from windlass.agent.answering import answer
+from windlass.agent.answering import answer, list_undecided
 from windlass.core.errors import (
     ConfigError,
     NothingToDo,
+    QuestionDecided,
     RunFailed,
     RunUnfinished,
     SessionBusy,
 )
 from windlass.core.events import Event, Fact, RunReleased
-from windlass.core.fold.run import apply_fact
-from windlass.core.result import Question, RunResult, open_questions
+from windlass.core.fold.run import apply_fact, fold
+from windlass.core.result import Question, RunResult
 from windlass.core.state import State
 from windlass.journals.memory import MemoryJournal
 from windlass.runtime.suspect_turn import PROCESS_TURN, SuspectTurn
@@ -206,7 +212,8 @@ async def _drive_run(
     session = plan.session
     watch = drive.events.append if plan.watched else None
     state = played.state
-    waiting = open_questions(state) if state.is_active else ()
+    # An answer may have been accepted before its process died: then it is not given again.
+    waiting = await list_undecided(played.store, state) if state.is_active else ()
     try:
         if state.run is None or state.run.number < number:
             if number > 1 and played.outside.queued:
@@ -257,6 +264,7 @@ async def _answer_from_outside(
 ) -> None:
     """Answer all questions with only the journal."""
     outside = played.outside
+    plan = played.plan.session
     journal = SimJournal(outside, power)
     while waiting:
         question = _pick_question(played, waiting)
@@ -267,9 +275,13 @@ async def _answer_from_outside(
             with suppress(ConfigError):
                 await answer(journal, session, call_id, reply, digest=WRONG_DIGEST, clock=clock)
                 outside.problems.append("G6: an answer for different arguments was accepted")
-        waiting = await answer(
-            journal, session, call_id, reply, digest=question.digest, by="apart", clock=clock
-        )
+        try:
+            waiting = await answer(
+                journal, session, call_id, reply, digest=question.digest, by="apart", clock=clock
+            )
+        except QuestionDecided:  # It has expired.
+            waiting = await list_undecided(journal, fold(plan, await journal.read(plan)))
+        await answer_second(outside, session, question)
 
 
 def _pick_question(played: PlayedSession, waiting: tuple[Question, ...]) -> Question:

@@ -22,6 +22,7 @@ from windlass.core.events import (
     KnowledgeRecalled,
     ReplyEnd,
     ReplyPiece,
+    ReplyRestarted,
     RunStarted,
     StreamOpened,
     TextDelta,
@@ -216,7 +217,7 @@ def _count_tokens(piece: ReplyPiece) -> int:
             return 1 + len(text) // TOKEN_CHARS
         case CallDelta():
             return len(piece.arguments) // TOKEN_CHARS
-        case UsageDelta() | ReplyEnd() | StreamOpened():
+        case UsageDelta() | ReplyEnd() | StreamOpened() | ReplyRestarted():
             return 0
 
 

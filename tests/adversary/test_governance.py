@@ -427,8 +427,10 @@ async def test_a_fork_does_not_run_what_was_allowed_once(clock: VirtualClock) ->
 
     (question,) = (await agent([call("send", {"to": "ann"})]).run("Go.", session="s")).questions
     await answer(journal, "s", question.call.id, Modify({"to": "bob"}, "him"), clock=clock)
-    copy = await fork(journal, "s", len(await journal.read("s")))
     assert (await agent("Done.").resume("s")).completed
+    facts = await journal.read("s")
+    (answered,) = [fact.seq for fact in facts if isinstance(fact, CallAnswered)]
+    copy = await fork(journal, "s", answered)
     result = await agent().resume(copy)
     assert (result.outcome, sent) == ("suspended", [("bob", 0)])
     (again,) = result.questions

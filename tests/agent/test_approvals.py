@@ -346,7 +346,10 @@ async def test_another_process_answers_and_the_call_runs_once(tmp_path: Path) ->
     program = [sys.executable, "-c", ANSWERING, *asked]
     assert (await asyncio.to_thread(subprocess.run, program, check=False)).returncode == 0
     again = await asyncio.to_thread(subprocess.run, program, check=False, capture_output=True)
-    assert b"NothingToDo" in again.stderr
+    assert (
+        b"QuestionDecided: the question about call c1_0 is closed: the call was allowed by "
+        in again.stderr
+    )
     with SqliteJournal(path) as journal:
         model = ScriptedModel([[call("send", {"to": "bob"})]])
         agent = Agent(model, tools=[send], gate=ask(), journal=journal)
@@ -354,3 +357,30 @@ async def test_another_process_answers_and_the_call_runs_once(tmp_path: Path) ->
         assert (result.outcome, sent) == ("suspended", ["ann"])
         starts = [fact for fact in await journal.read("s") if isinstance(fact, CallStarted)]
         assert len(starts) == 1
+
+
+@pytest.mark.contract("D4", "G6")
+async def test_the_answer_of_an_approver_is_mail_like_any_other(clock: VirtualClock) -> None:
+    """D4: the store decides between it and those that come from elsewhere."""
+    journal = MemoryJournal(now=clock.now)
+
+    async def approve(question: Question) -> Deny:
+        await answer(journal, "s", question.call.id, Allow(), by="ann")
+        return Deny("rather not")
+
+    model = ScriptedModel([[call("send", {"to": "bob"})], "Done."])
+    agent = Agent(model, tools=[send], gate=ask(), approver=approve, journal=journal, clock=clock)
+    assert (await agent.run("Write.", session="s")).completed
+    (fact,) = [fact for fact in await journal.read("s") if isinstance(fact, CallAnswered)]
+    assert (fact.by, fact.mail, type(fact.verdict)) == ("ann", 1, Allow)
+    alone = Agent(
+        ScriptedModel([[call("send", {"to": "bob"})], "Done."]),
+        tools=[send],
+        gate=ask(),
+        approver=lambda _: Allow(),
+        journal=journal,
+        clock=clock,
+    )
+    assert (await alone.run("Write.", session="t")).completed
+    (fact,) = [fact for fact in await journal.read("t") if isinstance(fact, CallAnswered)]
+    assert (fact.by, fact.mail) == ("approver", 1)

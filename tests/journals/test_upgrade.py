@@ -286,6 +286,7 @@ async def test_a_step_that_only_adds_a_table_reopens_no_upgrade(tmp_path: Path) 
     file = apsw.Connection(str(path))
     file.execute("DROP TABLE shared_records; DELETE FROM meta WHERE name = 'record_version'")
     file.execute("ALTER TABLE sessions DROP COLUMN seal")
+    file.execute("DROP TRIGGER questions_removed; DROP TABLE questions")
     file.execute("UPDATE meta SET value = '3' WHERE name = 'schema'")
     file.close()
     with SqliteJournal(path) as journal:

@@ -16,9 +16,10 @@ from proof.modelcheck import (
     explore,
     replay,
 )
-from proof.modelcheck.letters import LaneState
+from proof.modelcheck.letters import LaneState, make_answer_mail
 from proof.modelcheck.plants import PlantedBug
 from proof.modelcheck.world import WorldState
+from windlass.core.errors import NothingToDo
 from windlass.core.mail import (
     CancelMail,
     ContinueMail,
@@ -32,7 +33,7 @@ from windlass.core.messages import TextPart
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 
-SMALL = ("take-over", "file", "poison", "fork")
+SMALL = ("take-over", "file", "poison", "fork", "answers and a cancel")
 """Scenarios that take a second."""
 DEPTH = 14
 """How far the others are explored here; `make modelcheck` explores all of them to the end."""
@@ -53,6 +54,8 @@ FINDINGS = [
     ("sweep_ignores_mail_of_paused", "a message is never taken"),
     ("cancel_any_run", "a cancel of run 1 stopped another run"),
     ("poison_not_parked", "a call took a third driver down, and nobody had continued the run"),
+    ("second_answer_counts", "one person was told allow, another one deny"),
+    ("answer_not_passed_by_mail", "a message is never taken"),
 ]
 """The planted bugs, and the rule that each of them breaks."""
 
@@ -137,6 +140,14 @@ class StoreMirror:
             await self._journal.append("s", facts)
         await self._follow_lane("control", before.control, after.control)
         await self._follow_lane("prompts", before.prompts, after.prompts)
+        row = after.question
+        unsettled = [row.decision is not None] if row is not None and not row.is_settled else []
+        rows = await self._journal.read_questions("s")
+        assert [one.decision is not None for one in rows] == unsettled
+        if after.posted != before.posted and after.control == before.control:
+            # An answer that the model refuses is refused here too.
+            with pytest.raises(NothingToDo):
+                await self._journal.post_mail("s", make_answer_mail("allow", 1))
 
     async def _follow_lane(self, lane: MailLane, before: LaneState, after: LaneState) -> None:
         if after.last > before.last:
@@ -157,14 +168,16 @@ def make_mail(kind: str) -> Mail:
         "pause": PauseMail(run=1),
         "continue": ContinueMail(run=1),
         "prompt": PromptMail(prompt=TEXT),
+        "allow": make_answer_mail("allow", 1),
+        "deny": make_answer_mail("deny", 1),
     }
     return messages[kind]
 
 
-async def walk(journal: MemoryJournal | SqliteJournal, seed: int) -> None:
+async def walk(journal: MemoryJournal | SqliteJournal, seed: int, scenario: str) -> None:
     """Take random steps of the model, in the real journal too."""
     draw = random.Random(seed)
-    model = LeaseProtocol(SCENARIOS["more mail"])
+    model = LeaseProtocol(SCENARIOS[scenario])
     mirror = StoreMirror(journal, model)
     state, _ = model.canonical(model.first_state())
     await mirror.begin(state)
@@ -177,16 +190,20 @@ async def walk(journal: MemoryJournal | SqliteJournal, seed: int) -> None:
         state = after
 
 
-@pytest.mark.contract("D4")
-async def test_a_journal_in_memory_does_what_the_modelled_store_does() -> None:
+@pytest.mark.contract("D4", "G6")
+@pytest.mark.parametrize("scenario", ["more mail", "answers"])
+async def test_a_journal_in_memory_does_what_the_modelled_store_does(scenario: str) -> None:
     for seed in range(WALKS):
-        await walk(MemoryJournal(), seed)
+        await walk(MemoryJournal(), seed, scenario)
 
 
 @pytest.mark.slow
-@pytest.mark.contract("D4")
-async def test_a_journal_in_a_file_does_what_the_modelled_store_does(tmp_path: Path) -> None:
+@pytest.mark.contract("D4", "G6")
+@pytest.mark.parametrize("scenario", ["more mail", "answers"])
+async def test_a_journal_in_a_file_does_what_the_modelled_store_does(
+    tmp_path: Path, scenario: str
+) -> None:
     for seed in range(WALKS):
         journal = SqliteJournal(tmp_path / f"{seed}.db")
-        await walk(journal, seed)
+        await walk(journal, seed, scenario)
         journal.close()

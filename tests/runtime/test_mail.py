@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from windlass import (
     Event,
     Limits,
     LoopPolicy,
+    Modify,
     Question,
     RunEnded,
     RunFailed,
@@ -24,6 +26,7 @@ from windlass import (
     SteeringGiven,
     tool,
 )
+from windlass.core.errors import ConfigError, QuestionDecided
 from windlass.core.events import (
     CallAnswered,
     Fact,
@@ -276,25 +279,43 @@ def answer_to(question: Question, verdict: Any, digest: str = "") -> AnswerMail:
 
 @pytest.mark.contract("D3", "D4", "G6")
 async def test_an_answer_by_mail_is_taken_when_a_driver_comes(clock: VirtualClock) -> None:
-    """The first fitting answer counts; what does not fit, or comes second, is refused."""
+    """The first fitting answer counts; what does not fit, or comes second, is not accepted."""
     scene = make_asking_scene(clock, [call("send", {"number": 1})], "Done.")
     assert (await scene.start()).outcome == "suspended"
     question = await question_of(scene)
-    await scene.post(answer_to(question, Allow(), digest="0" * 32))
+    with pytest.raises(ConfigError, match="other arguments"):
+        await scene.post(answer_to(question, Allow(), digest="0" * 32))
     await scene.post(answer_to(question, AllowAlways()))
-    await scene.post(answer_to(question, Deny("no")))
+    with pytest.raises(QuestionDecided, match="allowed by ann") as refusal:
+        await scene.post(answer_to(question, Deny("no")))
+    assert refusal.value.decision.is_allowed
     result = await scene.agent.resume(SESSION)
     assert result.completed
     (answered,) = await facts_of(scene.journal, CallAnswered)
-    assert (answered.mail, answered.by, answered.grant.tool) == (2, "ann", "send")
+    assert (answered.mail, answered.by, answered.grant.tool) == (1, "ann", "send")
     assert answered.accepted_at > 0
-    refused = await facts_of(scene.journal, MailRefused)
-    assert [fact.mail for fact in refused] == [1, 3]
+    assert await facts_of(scene.journal, MailRefused) == []
+
+
+@pytest.mark.contract("D4", "G6")
+async def test_a_question_whose_answer_the_driver_cannot_take_is_open_again(
+    clock: VirtualClock,
+) -> None:
+    """The store cannot know that new arguments do not fit the tool; a fact says so."""
+    scene = make_asking_scene(clock, [call("send", {"number": 1})], "Done.")
+    await scene.start()
+    question = await question_of(scene)
+    await scene.post(answer_to(question, Modify({"unknown": 1}, "rather")))
+    assert (await scene.agent.resume(SESSION)).outcome == "suspended"
+    (refused,) = await facts_of(scene.journal, MailRefused)
+    assert "do not fit" in refused.reason
+    await scene.post(answer_to(question, Allow()))
+    assert (await scene.agent.resume(SESSION)).completed
 
 
 @pytest.mark.contract("D4", "G6")
 async def test_an_answer_counts_by_when_the_store_accepted_it(clock: VirtualClock) -> None:
-    """Posted in time and taken days later it counts; posted too late it denies."""
+    """Posted in time and taken days later it counts; posted too late it is not accepted."""
     for late, outcome in ((False, "value"), (True, "denied")):
         scene = make_asking_scene(
             clock, [call("send", {"number": 1})], "Done.", expires_at=clock.now() + 60
@@ -303,7 +324,8 @@ async def test_an_answer_counts_by_when_the_store_accepted_it(clock: VirtualCloc
         question = await question_of(scene)
         if late:
             await asyncio.sleep(100)
-        await scene.post(answer_to(question, Allow()))
+        with pytest.raises(QuestionDecided, match="expired") if late else nullcontext():
+            await scene.post(answer_to(question, Allow()))
         await asyncio.sleep(300_000)
         result = await scene.agent.resume(SESSION)
         outcomes = [

@@ -1,6 +1,7 @@
 """Control of a tree of agents: questions from below, pauses and raised limits from above."""
 
 import asyncio
+from contextlib import nullcontext
 from decimal import Decimal
 from typing import Any
 
@@ -24,6 +25,7 @@ from windlass import (
     tool,
 )
 from windlass.agent.working import SessionWorker
+from windlass.core.errors import ConfigError
 from windlass.core.events import (
     AnswerForwarded,
     AttemptStarted,
@@ -208,15 +210,18 @@ async def test_answers_that_do_not_fit_are_refused_at_the_top(clock: VirtualCloc
     asking = Agent(ScriptedModel([SEND]), tools=[send], gate=tree.gate, journal=tree.journal)
     await asking.run("Go.", session=apart)
     strangers = (("elsewhere", question.digest), (apart, question.digest))
-    for session, digest in ((BELOW, "0" * 32), *strangers):
+    expected = (ConfigError, NothingToDo, None)
+    for (session, digest), error in zip(((BELOW, "0" * 32), *strangers), expected, strict=True):
         message = AnswerMail(
             run=1, call_id=question.call.id, digest=digest, verdict=Allow(), session=session
         )
-        await tree.journal.post_mail(SESSION, message)
+        with pytest.raises(error) if error else nullcontext():
+            await tree.journal.post_mail(SESSION, message)
     result = await tree.boss([], []).resume(SESSION)
     assert (result.outcome, sent) == ("suspended", [])
     assert len(result.questions) == 1
-    assert len(await tree.facts(SESSION, MailRefused)) == 3
+    # The store knows the question of the other root, but not whom it works for.
+    assert len(await tree.facts(SESSION, MailRefused)) == 1
     assert not await tree.journal.read_mail(apart, "control")
 
 

@@ -4,6 +4,7 @@ from proof.simulate.play import PlayedSession
 from proof.simulate.rules.broken import require
 from windlass.core.events import (
     AttemptStarted,
+    CallAnswered,
     CallStarted,
     Fact,
     LimitsRaised,
@@ -16,11 +17,13 @@ from windlass.core.events import (
 from windlass.core.fold.control import mail_place
 from windlass.core.mail import SteerMail
 from windlass.core.messages import TextPart
+from windlass.core.questions import classify_answer
 
 
 def check_mail(played: PlayedSession) -> None:
     """D2, D4, D5: messages, pauses and releases."""
     _check_letters(played)
+    _check_decisions(played)
     _check_pauses(played.facts)
     for facts in played.inner.values():
         _check_pauses(facts)
@@ -29,7 +32,7 @@ def check_mail(played: PlayedSession) -> None:
 
 def _check_letters(played: PlayedSession) -> None:
     """D4: each message led to one fact, in the order of the mailbox."""
-    places = [(mail_place(fact), fact) for fact in played.facts]
+    places = [(mail_place(fact), fact) for fact in (*played.facts, *played.undo_facts)]
     taken = [(place[1], fact) for place, fact in places if place and place[0] == "control"]
     numbers = [number for number, _ in taken]
     posted = sorted(played.outside.posted)
@@ -45,6 +48,20 @@ def _check_letters(played: PlayedSession) -> None:
                 for prompt in (fact.prompt, message.prompt)
             ]
             require(texts[0] == texts[1], f"D4: letter {number} became {texts[0]!r}")
+
+
+def _check_decisions(played: PlayedSession) -> None:
+    """G6: whoever answered second was told of the decision that the journal has."""
+    sessions = {played.plan.session: played.facts, **played.inner}
+    for session, call_id, decision in played.outside.told:
+        answers = [
+            classify_answer(fact.verdict)
+            for fact in sessions.get(session, [])
+            if isinstance(fact, CallAnswered) and fact.call_id == call_id
+        ]
+        # The run may have been cancelled before its driver took the answer.
+        message = f"G6: {call_id} was said to be decided as {decision.answer}: {answers}"
+        require(not answers or decision.answer in answers, message)
 
 
 def _check_pauses(facts: list[Fact]) -> None:

@@ -1,7 +1,7 @@
 """Agent: the class that programs use to run, resume, answer, steer and watch."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,7 @@ from weakref import finalize
 from typing_extensions import Unpack
 
 from windlass.agent import control
-from windlass.agent.answering import find_question, pass_on_answer
+from windlass.agent.answering import accept_expiry, find_question, post_answer
 from windlass.agent.build import AgentParts, BuiltAgent, build_parts, replace_journal
 from windlass.agent.driving import SessionDriver
 from windlass.agent.event_stream import EventStream, StreamBlock
@@ -32,11 +32,10 @@ from windlass.agent.subagents import make_agent_tool
 from windlass.agent.sweeping import Sweeper, SweepOptions, SweepReport
 from windlass.agent.sync import BackgroundLoop
 from windlass.core.errors import ConfigError, NothingToDo, SessionBusy, raise_if_failed
-from windlass.core.events import Event, Fact, SteeringGiven
+from windlass.core.events import Event, SteeringGiven
 from windlass.core.limits import Limits
 from windlass.core.result import OutputT, RunResult
 from windlass.core.session_summary import check_session
-from windlass.core.state import State
 from windlass.core.verdicts import PersonAnswer
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import AsyncClosableJournal, ClosableJournal, Journal, Model, Watcher
@@ -260,26 +259,23 @@ class Agent(BuiltAgent, Generic[OutputT]):
 
         `session` is that of the run, or of the sub-agent that asks. Give the digest that the
         question showed, and the answer cannot be for other arguments. The run waits on while other
-        questions are open. To answer without going on with the run, use `windlass.answer`. Raises
-        what `resume` raises, and ConfigError if the answer does not fit.
+        questions are open. To answer without resuming the run, use `windlass.answer`. Raises what
+        `resume` raises, ConfigError if the answer does not fit, and QuestionDecided if another
+        answer was accepted first.
         """
-        journal = self.parts.world.journal
-        asked = await find_question(journal, check_session(session), call_id)
-        if asked.is_nested:
-            clock = self.parts.world.clock
-            mask = self.parts.mask
-            await pass_on_answer(
-                journal, asked, call_id, verdict, clock, digest=digest, by=by, mask=mask
+        world = self.parts.world
+        asked = await find_question(world.journal, check_session(session), call_id)
+        root = asked.root.session
+        resumed = partial(self._openings.open_resumed, consent=consent)
+        # What would keep the run from resuming is found before the answer counts.
+        await self._runs.check_undriven(root)
+        resumed(asked.root)
+        mask = self.parts.mask
+        with accept_expiry():
+            await post_answer(
+                world.journal, asked, call_id, verdict, world.clock, digest=digest, by=by, mask=mask
             )
-            resumed = partial(self._openings.open_resumed, consent=consent)
-            return await self._go_on(asked.root.session, resumed, on_event)
-
-        def opening(state: State) -> Sequence[Fact]:
-            return self._openings.open_answered(
-                state, call_id, verdict, digest=digest, by=by, consent=consent
-            )
-
-        return await self._go_on(session, opening, on_event)
+        return await self._go_on(root, resumed, on_event)
 
     async def undo(
         self,

@@ -1,19 +1,28 @@
 """Answers from outside a run: with nothing but the journal, for the run or for its sub-agents.
 
-The law: a question of a sub-agent is answered at the top, because only the root of a tree is
-driven. The answer is posted to the root, which passes it on when it is driven. A journal without
-mailboxes takes it in the sub-agent's own session, where it is found when the root is resumed.
+Invariant: an answer is a message, and the store decides the question when it accepts it. The driver
+of the run records it; without one, it waits for the next. A question of a sub-agent is answered at
+the top, because only the root of a tree is driven: the root passes the answer on. A journal without
+mailboxes has one writer at a time, so there the answer is recorded at once.
 """
 
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from windlass.agent.approvals import make_answer
+from msgspec.structs import replace
+
+from windlass.agent.approvals import find_asking_call, make_answer
+from windlass.agent.control import ControlReceipt
 from windlass.agent.options import build_mask, check_session
-from windlass.core.errors import NothingToDo, SessionBusy
+from windlass.core.errors import NothingToDo, QuestionDecided
+from windlass.core.events import CallAnswered, Fact
 from windlass.core.fold.run import fold
 from windlass.core.mail import AnswerMail
+from windlass.core.questions import CLOCK, EXPIRED_DENIAL, Decision, classify_answer
 from windlass.core.result import Question, open_questions
 from windlass.core.secrets.mask import Mask
+from windlass.core.setup import digest as digest_of
 from windlass.core.state import State, find_call
 from windlass.core.verdicts import PersonAnswer
 from windlass.journals.wording import describe_unknown_session
@@ -50,59 +59,75 @@ async def answer(
     """Answer a question without an agent, with nothing but the journal.
 
     `session` is the run's own session, or that of the sub-agent that asks. Returns the questions
-    that still wait; the run goes on when it is resumed, or at once if it is being driven. Give the
-    digest that the question showed, and the answer cannot be for other arguments. Raises
-    NothingToDo if no such question waits, ConfigError if the answer does not fit it, and
-    SessionBusy if the session is driven and the journal has no mailboxes.
+    that still wait; the run resumes when it is driven next, or at once if it is being driven. Give
+    the digest that the question showed, and the answer cannot be for other arguments. `clock` is
+    used only with a journal without mailboxes: others judge the expiry by their own.
+
+    Raises NothingToDo if no such question waits, QuestionDecided if it was decided before,
+    ConfigError if the answer does not fit it, and SessionBusy if the session is driven and the
+    journal has no mailboxes.
     """
-    clock = clock or RealClock()
     asked = await find_question(journal, check_session(session), call_id)
-    if not asked.asking.seq:
-        raise NothingToDo(await describe_unknown_session(journal, session))
-    if not asked.is_nested:
-        try:
-            return await _write_answer(journal, session, call_id, reply, clock, digest, by)
-        except SessionBusy:
-            if not isinstance(journal, Mailbox):
-                raise
-    await pass_on_answer(journal, asked, call_id, reply, clock, digest=digest, by=by)
-    return await _questions_left(journal, asked, call_id)
+    await post_answer(journal, asked, call_id, reply, clock or RealClock(), digest=digest, by=by)
+    return await list_undecided(journal, await _read_state(journal, asked.root.session))
 
 
-async def _questions_left(
-    journal: Journal, asked: AskedQuestion, call_id: str
-) -> tuple[Question, ...]:
-    """Return the questions at the top that have no answer, neither on record nor in the mailbox."""
-    root = asked.root
-    answered = {(asked.asking.session if asked.is_nested else "", call_id)}
-    if isinstance(journal, Mailbox):
-        for letter in await journal.read_mail(root.session, "control", root.mail_taken):
-            message = letter.message
-            if isinstance(message, AnswerMail) and root.run and message.run == root.run.number:
-                answered.add((message.session, message.call_id))
+async def list_undecided(journal: Journal, root: State) -> tuple[Question, ...]:
+    """Return the open questions of a run and its sub-agents that no accepted answer decides."""
+    questions = open_questions(root)
+    if not isinstance(journal, Mailbox):
+        return questions
+    decided: set[tuple[str, str]] = set()
+    for session in {question.session or root.session for question in questions}:
+        rows = await journal.read_questions(session)
+        decided.update((session, row.call_id) for row in rows if row.decision is not None)
     return tuple(
         question
-        for question in open_questions(root)
-        if (question.session, question.call.id) not in answered
+        for question in questions
+        if (question.session or root.session, question.call.id) not in decided
     )
 
 
 async def find_question(journal: Journal, session: str, call_id: str) -> AskedQuestion:
     """Return where a question waits, by the session of its run, or of the run at the top.
 
-    Raises NothingToDo if the session of the sub-agent that asks cannot be found.
+    Raises NothingToDo if there is no such session, or that of the sub-agent that asks cannot be
+    found, and QuestionDecided if a fact has answered the question.
     """
-    asking = await _read_state(journal, session)
+    facts = await journal.read(session)
+    if not facts:
+        raise NothingToDo(await describe_unknown_session(journal, session))
+    asking = fold(session, facts)
     root = await find_root(journal, asking)
     own = find_call(asking, call_id)
     if own is None or own.question is None:
         nested = [one.session for one in open_questions(asking) if one.call.id == call_id]
         if nested and nested[0]:
             asking = await _read_state(journal, nested[0])
+        else:
+            _check_undecided(facts, call_id)
     return AskedQuestion(root, asking)
 
 
-async def pass_on_answer(
+def _check_undecided(facts: Sequence[Fact], call_id: str) -> None:
+    """Raise QuestionDecided if a fact has answered the question about a call."""
+    for fact in reversed(facts):
+        if isinstance(fact, CallAnswered) and fact.call_id == call_id:
+            at = fact.accepted_at or fact.at
+            raise QuestionDecided(call_id, Decision(classify_answer(fact.verdict), fact.by, at))
+
+
+@contextmanager
+def accept_expiry() -> Generator[None]:
+    """Go on if an answer came too late: it counts as a no, and the run resumes with that."""
+    try:
+        yield
+    except QuestionDecided as decided:
+        if decided.decision.answer != "expiry":
+            raise
+
+
+async def post_answer(
     journal: Journal,
     asked: AskedQuestion,
     call_id: str,
@@ -112,29 +137,54 @@ async def pass_on_answer(
     digest: str | None,
     by: str,
     mask: Mask | None = None,
-) -> None:
-    """Post an answer to the run at the top; without mailboxes, write it where it was asked.
+) -> ControlReceipt:
+    """Post an answer to the run at the top; without mailboxes, record it where it was asked.
 
-    Raises NothingToDo or ConfigError if it does not fit the question.
+    Raises NothingToDo, QuestionDecided or ConfigError if it does not fit the question.
     """
+    mask = mask or build_mask(None)
     asking = asked.asking
-    now = max(clock.now(), asking.at)
-    fact = make_answer(asking, call_id, reply, now, digest=digest, by=by)
-    if not isinstance(journal, Mailbox) or asked.root.run is None:
-        await _write_answer(journal, asking.session, call_id, reply, clock, digest, by, mask)
-        return
-    message = AnswerMail(
-        run=asked.root.run.number,
+    root = asked.root
+    if not isinstance(journal, Mailbox) or root.run is None:
+        return await _record_answer(
+            journal, asking.session, call_id, reply, clock, digest, by, mask
+        )
+    message = _make_message(asked, root.run.number, call_id, reply, digest=digest, mask=mask)
+    try:
+        mail = await journal.post_mail(root.session, message, by=mask.mask_text(by))
+    except QuestionDecided as decided:
+        if decided.decision.answer == "expiry":
+            # The run must learn of it. Another process may have reported it first.
+            expired = replace(message, verdict=EXPIRED_DENIAL)
+            with suppress(NothingToDo):
+                await journal.post_mail(root.session, expired, by=CLOCK)
+        raise
+    return ControlReceipt(journal, root.session, root.run.number, mail=mail, after=root.seq)
+
+
+def _make_message(
+    asked: AskedQuestion,
+    run: int,
+    call_id: str,
+    reply: PersonAnswer,
+    *,
+    digest: str | None,
+    mask: Mask,
+) -> AnswerMail:
+    """Return an answer as a message. The store judges the expiry; the rest is checked here."""
+    asking = asked.asking
+    fact = mask.mask_fact(make_answer(asking, call_id, reply, 0.0, digest=digest))
+    verdict = fact.verdict if isinstance(fact, CallAnswered) and not fact.grant else reply
+    return AnswerMail(
+        run=run,
         call_id=call_id,
-        digest=fact.digest,
-        verdict=reply,
+        digest=digest_of(find_asking_call(asking, call_id, digest).decoded_arguments),
+        verdict=verdict,
         session=asking.session if asked.is_nested else "",
     )
-    masked_by = (mask or build_mask(None)).mask_text(by)
-    await journal.post_mail(asked.root.session, message, by=masked_by)
 
 
-async def _write_answer(
+async def _record_answer(
     journal: Journal,
     session: str,
     call_id: str,
@@ -142,15 +192,20 @@ async def _write_answer(
     clock: Clock,
     digest: str | None,
     by: str,
-    mask: Mask | None = None,
-) -> tuple[Question, ...]:
-    """Write an answer into a session that nobody drives. Returns the questions that still wait."""
+    mask: Mask,
+) -> ControlReceipt:
+    """Record an answer in a journal without mailboxes, in a session without a driver.
+
+    The sequence number of the append decides which of two answers counts.
+    """
     with await hold_session(journal, session):
         state = await _read_state(journal, session)
-        recorder = Recorder(journal, clock, state, mask or build_mask(None))
+        recorder = Recorder(journal, clock, state, mask)
         now = max(clock.now(), state.at)
-        await recorder.record(make_answer(state, call_id, reply, now, digest=digest, by=by))
-        return open_questions(recorder.state)
+        fact = make_answer(state, call_id, reply, now, digest=digest, by=by)
+        await recorder.record(fact)
+        run = state.run.number if state.run else 0
+        return ControlReceipt(journal, session, run, fact=recorder.last_fact or fact)
 
 
 async def _read_state(journal: Journal, session: str) -> State:

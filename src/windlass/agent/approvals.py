@@ -1,13 +1,13 @@
 """Questions and answers: what a person says becomes a fact, and the approver of a run is asked.
 
-The law: an answer is for exactly the arguments that were asked about, and only until the question
-expires. Anyone with the journal can write one; the run goes on when it is resumed. An approver that
-fails has said no.
+Invariant: an answer is for exactly the arguments that were asked about, and only until the question
+expires. It is mail, also that of the run's own approver: the store decides which answer counts, and
+the driver records it. An approver that fails has said no.
 """
 
 import asyncio
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -15,11 +15,19 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from windlass.agent import lazy_imports
-from windlass.core.errors import ConfigError, NothingToDo
-from windlass.core.events import CallAnswered, Fact
+from windlass.core.errors import ConfigError, NothingToDo, QuestionDecided
+from windlass.core.events import CallAnswered
 from windlass.core.mail import AnswerMail, Letter
 from windlass.core.messages import ToolSpec
 from windlass.core.moves import WaitForAnswers
+from windlass.core.questions import (
+    CLOCK,
+    EXPIRED_DENIAL,
+    GivenAnswer,
+    QuestionTerms,
+    classify_answer,
+    tally,
+)
 from windlass.core.result import Question, open_questions
 from windlass.core.schema import JsonSchema, outline_schema
 from windlass.core.setup import digest as digest_of
@@ -28,21 +36,24 @@ from windlass.core.verdicts import (
     Allow,
     AllowAlways,
     AnswerVerdict,
-    Ask,
     Deny,
     Modify,
     PersonAnswer,
     is_sound_verdict,
 )
+from windlass.journals.question_rules import no_question_error, other_arguments_error
 from windlass.logs import get_logger
-from windlass.ports import Approver, Clock, World
+from windlass.ports import Approver, Clock, Mailbox, World
 from windlass.ports.gates import ApproverReply
 from windlass.runtime.mailbox import TakeMail
 from windlass.runtime.recorder import Recorder
 from windlass.tools.attempts import ThreadPerJob
 
 _log = get_logger(__name__)
-EXPIRED_DENIAL = Deny("the question had expired", "expiry")
+APPROVER = "approver"
+"""The author of what the approver of a run answers."""
+EXPIRY_RETRY_S = 1.0
+"""How long to wait for the store's clock, if a question has expired only by this one."""
 ApproverAnswer = tuple[Question, PersonAnswer | KeyboardInterrupt | SystemExit | None]
 """A question, and what the approver said, or raised to end the program."""
 
@@ -60,34 +71,48 @@ def make_answer(
 
     Raises NothingToDo or ConfigError if it does not fit.
     """
-    call = find_call(state, call_id)
-    if not state.is_active or call is None or call.question is None:
-        raise NothingToDo(f"no question about call {call_id} waits in session {state.session}")
+    call = find_asking_call(state, call_id, digest)
     asked_digest = digest_of(call.decoded_arguments)
-    if digest is not None and digest != asked_digest:
-        raise ConfigError(
-            f"the answer is for other arguments than those of call {call_id}: "
-            "look at the question again"
-        )
-    if _is_expired(call.question, now):
-        return CallAnswered(call_id, EXPIRED_DENIAL, asked_digest, str(by))
+    expires_at = call.question.expires_at if call.question else None
+    given = GivenAnswer(classify_answer(reply), str(by), now)
+    decision = tally(QuestionTerms(asked_digest, expires_at), (given,))
+    if decision is None:
+        raise ConfigError(f"the question about call {call_id} has not expired")
+    if decision.answer == "expiry":
+        return CallAnswered(call_id, EXPIRED_DENIAL, asked_digest, decision.by)
     if isinstance(reply, AllowAlways):
         return _answer_always(state, call, reply, asked_digest, str(by))
     _check_reply(reply, call, state)
     return CallAnswered(call_id, reply, asked_digest, str(by))
 
 
-def expired_answers(state: State, clock: Clock) -> Iterator[CallAnswered]:
-    """Yield the denials of the questions that nobody answered in time."""
+def find_asking_call(state: State, call_id: str, digest: str | None) -> CallState:
+    """Return a call that waits for an answer.
+
+    Raises NothingToDo if it does not, and ConfigError if the digest is not of its arguments.
+    """
+    call = find_call(state, call_id)
+    if not state.is_active or call is None or call.question is None:
+        raise no_question_error(call_id, state.session)
+    if digest is not None and digest != digest_of(call.decoded_arguments):
+        raise other_arguments_error(call_id)
+    return call
+
+
+def find_expired(state: State, clock: Clock) -> Sequence[Question]:
+    """Return the open questions that have expired by this clock."""
     now = max(clock.now(), state.at)
-    for call in state.step.calls if state.step else ():
-        if call.question is not None and _is_expired(call.question, now):
-            asked_digest = digest_of(call.decoded_arguments)
-            yield CallAnswered(call.id, EXPIRED_DENIAL, asked_digest, "the clock")
+    return [
+        question
+        for question in open_questions(state)
+        if not question.session and question.expires_at is not None and question.expires_at < now
+    ]
 
 
-def _is_expired(question: Ask, now: float) -> bool:
-    return question.expires_at is not None and question.expires_at < now
+async def deny_expired(world: World, recorder: Recorder, take_mail: TakeMail) -> None:
+    """Deny the questions that were not answered in time."""
+    for question in find_expired(recorder.state, world.clock):
+        await _give_answer(world, recorder, question, EXPIRED_DENIAL, take_mail)
 
 
 def _answer_always(
@@ -150,9 +175,9 @@ async def consult_approver(
     """Ask the approver all questions at once. Returns whether each has its answer on record.
 
     An answer is recorded as soon as it is given, so that it is not lost if the process dies while
-    other questions are still open. If somebody else answers a question first, by mail, that answer
-    counts, and the approver is cancelled. `take_mail` takes the messages that were posted up to
-    now: a question has not expired if its answer was accepted in time.
+    other questions are still open. If another answer is accepted first, that one counts, and the
+    approver is cancelled. `take_mail` takes the messages that were posted up to now: a question has
+    not expired if its answer was accepted in time.
     """
     approver = world.approver
     if approver is None:
@@ -167,9 +192,7 @@ async def consult_approver(
             for task, question in tuple(asking.items()):
                 if task.done():
                     del asking[task]
-                    if task.result()[1] is EXPIRED_DENIAL:
-                        await take_mail()
-                    await _record_reply(recorder, task.result(), world.clock)
+                    await _take_reply(world, recorder, task.result(), take_mail)
                 elif not _is_open(recorder.state, question):
                     task.cancel()
                     del asking[task]
@@ -195,34 +218,63 @@ def _is_open(state: State, question: Question) -> bool:
     return call is not None and call.question is not None
 
 
-async def _record_reply(recorder: Recorder, answered: ApproverAnswer, clock: Clock) -> None:
-    """Record what an approver answered, unless the question has its answer already."""
+async def _take_reply(
+    world: World, recorder: Recorder, answered: ApproverAnswer, take_mail: TakeMail
+) -> None:
+    """Post what an approver answered, and take it as any other answer."""
     question, reply = answered
     if isinstance(reply, BaseException):
         raise reply
-    if reply is None:
-        return
+    if reply is EXPIRED_DENIAL:
+        # If the store accepted an answer in time, it refuses this with that decision.
+        while _is_open(recorder.state, question) and not await _give_answer(
+            world, recorder, question, EXPIRED_DENIAL, take_mail
+        ):
+            await world.clock.sleep(EXPIRY_RETRY_S)
+    elif reply is not None:
+        await _give_answer(world, recorder, question, reply, take_mail)
 
-    def make_facts(state: State) -> Sequence[Fact]:
-        if not _is_open(state, question):
-            _log.info("call %s was answered by somebody else first", question.call.id)
-            return ()
-        return (_answer_or_deny(state, question, reply, clock),)
 
-    await recorder.record_from(make_facts)
+async def _give_answer(
+    world: World, recorder: Recorder, question: Question, reply: PersonAnswer, take_mail: TakeMail
+) -> bool:
+    """Post the answer of this driver, and take what was posted. Returns whether one was accepted.
+
+    If the question was decided elsewhere first, that decision counts. A journal without mailboxes
+    has no other way in, so the answer is recorded at once.
+    """
+    journal = world.journal
+    state = recorder.state
+    by = CLOCK if reply is EXPIRED_DENIAL else APPROVER
+    if not _is_open(state, question) or state.run is None:
+        return True
+    now = max(world.clock.now(), state.at)
+    if not isinstance(journal, Mailbox):
+        await recorder.record_from(
+            lambda state: (_answer_or_deny(state, question, reply, now, by),)
+        )
+        return True
+    fact = recorder.mask.mask_fact(_answer_or_deny(state, question, reply, now, by))
+    verdict = fact.verdict if isinstance(fact, CallAnswered) and not fact.grant else reply
+    message = AnswerMail(
+        run=state.run.number, call_id=question.call.id, digest=question.digest, verdict=verdict
+    )
+    try:
+        await journal.post_mail(state.session, message, by=by)
+    except QuestionDecided as decided:
+        _log.info("call %s was answered elsewhere first: %s", question.call.id, decided)
+    except NothingToDo:
+        return False
+    await take_mail()
+    return True
 
 
 def _answer_or_deny(
-    state: State, question: Question, reply: PersonAnswer, clock: Clock
+    state: State, question: Question, reply: PersonAnswer, now: float, by: str
 ) -> CallAnswered:
     """Return the answer as a fact; an answer that does not fit counts as a no."""
     answer_with = partial(
-        make_answer,
-        state,
-        question.call.id,
-        now=max(clock.now(), state.at),
-        digest=question.digest,
-        by="approver",
+        make_answer, state, question.call.id, now=now, digest=question.digest, by=by
     )
     try:
         return answer_with(reply)

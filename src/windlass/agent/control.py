@@ -118,6 +118,24 @@ async def wait_for_change(
             await journal.wait_for_append(session, after)
 
 
+async def wait_for_work(journal: Journal, session: str, after: int) -> None:
+    """Return when a session that waits may need a driver: it has new facts, or a message."""
+    if not isinstance(journal, Mailbox):
+        await wait_for_change(journal, session, after)
+        return
+    taken = fold(session, await journal.read(session)).mail_taken
+    waits = {
+        asyncio.create_task(wait_for_change(journal, session, after)),
+        asyncio.create_task(journal.wait_for_mail(session, "control", taken)),
+    }
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+
 async def steer(
     journal: Journal,
     session: str,

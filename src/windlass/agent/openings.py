@@ -9,7 +9,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from windlass.agent.approvals import make_answer
 from windlass.agent.options import Briefing, InstructionFunction, read_own_limits
 from windlass.core.decide.undoing import UndoPlan
 from windlass.core.errors import (
@@ -32,7 +31,6 @@ from windlass.core.messages import ContentPart, Label, Message, TextPart, ToolSp
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup, describe_drift
 from windlass.core.state import StartKey, State
-from windlass.core.verdicts import PersonAnswer
 from windlass.core.work_folder import WorkFolder
 from windlass.ports import World
 
@@ -242,21 +240,6 @@ class RunOpenings:
         if state.run is None or state.run.pause is None:
             return (resumed,)
         return (resumed, RunContinued(by))
-
-    def open_answered(
-        self,
-        state: State,
-        call_id: str,
-        reply: PersonAnswer,
-        *,
-        digest: str | None,
-        by: str,
-        consent: bool,
-    ) -> Sequence[Fact]:
-        """Open a run with the answer to one of its questions."""
-        now = max(self._world.clock.now(), state.at)
-        fact = make_answer(state, call_id, reply, now, digest=digest, by=by)
-        return (self._take_over(state, consent=consent), fact)
 
 
 def add_budgets(setup: Setup, budgets: Sequence[Budget]) -> Setup:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from windlass.agent.approvals import answer_from_mail, consult_approver, expired_answers
+from windlass.agent.approvals import answer_from_mail, consult_approver, deny_expired
 from windlass.agent.call_requests import LiveCallRequests
 from windlass.agent.child_sessions import UndrivenRuns
 from windlass.agent.following import follow_driver, follow_session
@@ -31,7 +31,7 @@ from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
 from windlass.core.state import State
 from windlass.journals.wording import describe_unknown_session
-from windlass.ports import CallerRun, RunBoundTools, Watcher, World
+from windlass.ports import CallerRun, RunBoundTools, SessionLeases, Watcher, World
 from windlass.runtime.deadlines import Deadlines
 from windlass.runtime.driver import DriverServices, Opening, RunDriver
 from windlass.runtime.leases import hold_session
@@ -71,7 +71,7 @@ class LiveRuns:
             self._state_cache,
             consult_approver,
             answer_from_mail,
-            expired_answers,
+            deny_expired,
             self.undriven.end_children,
             partial(read_progress_below, world.journal),
         )
@@ -331,6 +331,13 @@ class LiveRuns:
         """Raise SessionBusy if this agent drives a session."""
         if self.find_live(session) is not None:
             raise SessionBusy(f"session {session} is busy: this agent drives a run in it")
+
+    async def check_undriven(self, session: str) -> None:
+        """Raise SessionBusy if this agent or another driver has a session."""
+        self.check_free(session)
+        journal = self._world.journal
+        if isinstance(journal, SessionLeases) and await journal.is_leased(session):
+            raise SessionBusy(f"session {session} is busy: another driver runs it")
 
     def _make_recorder(self, state: State) -> Recorder:
         """Make a recorder for facts that belong to no live run."""

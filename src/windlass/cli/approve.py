@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from windlass.agent.answering import answer
+from windlass.agent.answering import answer, list_undecided
 from windlass.cli.command_context import CommandContext, load_context
 from windlass.cli.exit_codes import DONE
 from windlass.cli.options import CommandT, collect_flags, show_options
@@ -23,7 +23,7 @@ from windlass.cli.screen import QUIET, Screen
 from windlass.cli.trust import trust_option
 from windlass.core.errors import ConfigError, NothingToDo, WindlassError
 from windlass.core.fold.run import fold
-from windlass.core.result import Question, open_questions
+from windlass.core.result import Question
 from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import Allow, AllowAlways, Deny, PersonAnswer
 from windlass.environ import find_login_name
@@ -235,7 +235,7 @@ async def _find_question(journal: Journal, session: str, call: str | None) -> Qu
 
     Raises NothingToDo if there is none, and ConfigError if several calls wait.
     """
-    waiting = open_questions(fold(session, await journal.read(session)))
+    waiting = await list_undecided(journal, fold(session, await journal.read(session)))
     ids = [question.call.id for question in waiting]
     if not ids:
         raise NothingToDo(f"no call waits for an answer in session {session}")

@@ -11,6 +11,7 @@ from windlass.core.errors import SessionBusy, WindlassError
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
+from windlass.core.questions import QuestionRow
 from windlass.core.session_query import (
     ABANDONED_SESSIONS,
     PAGE_SESSIONS,
@@ -142,7 +143,7 @@ class MemoryJournal:
         """Keep a message for a session. It is there when this returns.
 
         Raises NothingToDo if the session has no facts, unless the message is a prompt, ConfigError
-        if the message cannot be kept, and MailboxFull.
+        if the message cannot be kept, QuestionDecided, and MailboxFull.
         """
         with self._mutex:
             if session not in self._sessions and lane_of(message) == "control":
@@ -155,6 +156,11 @@ class MemoryJournal:
         """Return the messages of a lane after a number, in order."""
         with self._mutex:
             return self._mail.read(session, lane, after)
+
+    async def read_questions(self, session: str) -> Sequence[QuestionRow]:
+        """Return the questions of a session that no fact has settled, decided or not."""
+        with self._mutex:
+            return self._mail.read_questions(session)
 
     async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
         """Forget the messages of a lane up to a number."""

@@ -6,7 +6,9 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.events import Fact
-from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
+from windlass.core.fold.questions import advance_questions, touches_questions
+from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt, lane_of
+from windlass.core.questions import QuestionRow
 from windlass.journals.mail_rules import (
     MailCounters,
     MailLimits,
@@ -14,6 +16,7 @@ from windlass.journals.mail_rules import (
     encode_message,
     mailbox_full_error,
 )
+from windlass.journals.question_rules import AnswerPost, decide_question
 
 
 class _SessionMail(msgspec.Struct):
@@ -23,6 +26,8 @@ class _SessionMail(msgspec.Struct):
     letters: dict[tuple[MailLane, int], Letter] = {}
     receipts: dict[tuple[MailLane, str], MailReceipt] = {}
     """By lane and key. They outlive their letters: a key is accepted once per session."""
+    questions: dict[str, QuestionRow] = {}
+    """By call."""
 
 
 class MemoryMailboxes:
@@ -47,6 +52,8 @@ class MemoryMailboxes:
             raise mailbox_full_error(session, lane, self._limits.of_lane(lane))
         counters = mail.counters.of_lane(lane)
         number = counters.next_number
+        if isinstance(message, AnswerMail):
+            self._decide(AnswerPost(session, number, message, by, key, at))
         letter = Letter(number=number, at=at, message=message, by=by, key=key)
         receipt = MailReceipt(session, lane, number, at)
         mail.letters[lane, number] = letter
@@ -56,16 +63,32 @@ class MemoryMailboxes:
         self._sessions[session] = mail
         return receipt
 
+    def _decide(self, post: AnswerPost) -> None:
+        """Decide the question that an answer is for."""
+        mail = self._sessions.get(post.asking)
+        row = mail.questions.get(post.message.call_id) if mail else None
+        decided = decide_question(row, post)
+        if mail is not None and decided is not None:
+            mail.questions[decided.call_id] = decided
+
     def note_facts(self, session: str, facts: Sequence[Fact]) -> None:
-        """Follow the cursors of a session to which facts were appended."""
+        """Follow the cursors and the questions of a session to which facts were appended."""
+        mail = self._sessions.get(session) or _SessionMail()
+        counters = mail.counters.advance(facts)
+        changed: dict[str, QuestionRow] = {}
+        unsettled = {row.call_id: row for row in self.read_questions(session)}
+        if touches_questions(facts, has_open=bool(unsettled)):
+            changed = advance_questions(session, unsettled, facts)
+        if counters != mail.counters or changed:
+            mail.counters = counters
+            mail.questions.update(changed)
+            self._sessions[session] = mail
+
+    def read_questions(self, session: str) -> Sequence[QuestionRow]:
+        """Return the questions of a session that no fact has settled."""
         mail = self._sessions.get(session)
-        before = mail.counters if mail else MailCounters()
-        counters = before.advance(facts)
-        if counters == before:
-            return
-        mail = mail or _SessionMail()
-        mail.counters = counters
-        self._sessions[session] = mail
+        rows = mail.questions.values() if mail else ()
+        return tuple(row for row in rows if not row.is_settled)
 
     def read(self, session: str, lane: MailLane, after: int) -> Sequence[Letter]:
         """Return the letters of a lane after a number, in order."""

@@ -9,6 +9,7 @@ from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.live_batch import LiveBatch
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
+from windlass.core.questions import QuestionRow
 from windlass.core.session_query import (
     ABANDONED_SESSIONS,
     PAGE_SESSIONS,
@@ -271,8 +272,17 @@ class Mailbox(Protocol):
     ) -> MailReceipt:
         """Keep a message for a session, and return once it is durable.
 
-        The same key in the same lane gives the receipt of the first post again. Raises NothingToDo
-        if the session has no facts (a prompt may be its first message), and MailboxFull.
+        The same key in the same lane gives the receipt of the first post again. An answer decides
+        its question in the same transaction (`journals/question_rules.py`). Raises NothingToDo if
+        the session has no facts (a prompt may be its first message) or no such question waits,
+        QuestionDecided if the question was decided before, and MailboxFull.
+        """
+        ...
+
+    async def read_questions(self, session: str) -> Sequence[QuestionRow]:
+        """Return the questions of a session that no fact has settled, decided or not.
+
+        The append that records `CallJudged` with `Ask` adds one; see `core/fold/questions.py`.
         """
         ...
 

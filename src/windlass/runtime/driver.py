@@ -6,7 +6,7 @@ task does. A run that waits, is paused or is let go has no end on record, and an
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace as with_fields
 from functools import partial
 from typing import Any
@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from windlass.core.decide.undoing import add_undo
 from windlass.core.errors import JournalCorrupt, JournalFailed, fault_from_error
 from windlass.core.events import (
-    CallAnswered,
     CallLate,
     Fact,
     Outcome,
@@ -32,7 +31,7 @@ from windlass.core.messages import Charge
 from windlass.core.moves import EndRun, FinalMove, StayPaused, WaitForAnswers
 from windlass.core.result import RunResult, build_result
 from windlass.core.state import CallState, State
-from windlass.ports import Clock, Watcher, World
+from windlass.ports import Watcher, World
 from windlass.runtime.control_inbox import ControlInbox
 from windlass.runtime.deadlines import Deadlines
 from windlass.runtime.in_flight import EndChildren, InFlight
@@ -66,8 +65,8 @@ class DriverServices(msgspec.Struct, frozen=True):
     state_cache: StateCache
     consult: Consultation
     make_answer: MakeAnswer
-    expired_answers: Callable[[State, Clock], Iterable[CallAnswered]]
-    """Returns the denials of the questions that nobody answered in time."""
+    deny_expired: Callable[[World, Recorder, TakeMail], Awaitable[None]]
+    """Denies the questions that were not answered in time."""
     end_children: EndChildren
     read_progress: ReadProgress
 
@@ -257,14 +256,12 @@ class RunDriver:
                 await self._wait_for_stage(asyncio.create_task(self._take_earlier_mail()))
 
     async def _take_earlier_mail(self) -> None:
-        """Take what was posted while nobody drove the run; then deny what nobody answered in time.
+        """Take what was posted while the run had no driver; then deny what has expired.
 
         In this order: an answer counts by when the store accepted it.
         """
         await self._mail.take_waiting()
-        clock = self._world.clock
-        expired_answers = self._services.expired_answers
-        await self.inbox.write(lambda state: tuple(expired_answers(state, clock)))
+        await self._services.deny_expired(self._world, self._recorder, self._mail.catch_up)
 
     async def _run_loop(self) -> FinalMove | None:
         """Run the loop under its deadlines; the body of a task that can be abandoned."""

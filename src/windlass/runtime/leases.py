@@ -1,4 +1,4 @@
-"""The lease of a session for one who writes into it without driving it: an answer, a late result.
+"""The lease of a session for one who writes into it without driving it: a late result, a cancel.
 
 A driver takes its lease itself and holds it for the whole run (`driver.py`). The law: a lease is
 taken before anything is read or written, so that nobody writes into a session that a living driver

@@ -27,6 +27,7 @@ from windlass.core.events import (
     SteeringGiven,
 )
 from windlass.core.fold.control import raises_limits
+from windlass.core.fold.questions import name_message
 from windlass.core.fold.run import fold
 from windlass.core.mail import (
     AnswerMail,
@@ -189,14 +190,15 @@ class MailTaker:
     ) -> str | None:
         """Pass an answer on to the sub-agent that asked. Returns why it cannot be passed on.
 
-        The key makes it arrive once, although a crash may come before the fact about it.
+        The key makes it arrive once, although a crash may come before the fact about it. It also
+        tells the store that this is the answer that decided the question.
         """
         session = message.session
         if not await works_for(self._journal, session, self._session):
             return f"{session} does not work for this session"
         child = fold(session, await self._journal.read(session))
         call = find_call(child, message.call_id)
-        key = f"{self._session}#{letter.number}"
+        key = name_message(self._session, letter.number)
         if child.run is None or not child.is_active or call is None or call.question is None:
             return f"no question about call {message.call_id} waits in {session}"
         if digest(call.decoded_arguments) != message.digest:

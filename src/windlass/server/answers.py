@@ -1,8 +1,8 @@
 """Answers to questions as protocols carry them: a JSON object, or a plain yes or no.
 
-The law: only a clear yes is a yes. An answer is bound to the exact arguments that were shown,
-because the id of a question holds their digest. If a question was answered elsewhere first, that
-answer counts, and whoever comes second is told.
+Invariant: only a clear yes is a yes. An answer is bound to the exact arguments that were shown,
+because the id of a question holds their digest. If a question was decided elsewhere first, that
+decision counts, and a person who answers second is told of it.
 """
 
 from collections.abc import Iterator
@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from windlass.core.errors import MailRejected, NothingToDo
+from windlass.core.errors import MailRejected, NothingToDo, QuestionDecided
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import CallView, Projection, ReplyEntry
+from windlass.core.questions import Decision
 from windlass.core.verdicts import Allow, AllowAlways, Deny, Modify, PersonAnswer
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
@@ -109,6 +110,8 @@ async def give_answer(
         left = await service.answer(session, call_id, answer, digest=digest)
         root = (await service.find_root(session)).name
         return frozenset(f"{each.session or root}:{each.call.id}:{each.digest}" for each in left)
+    except QuestionDecided as decided:
+        return describe_decision(asked_id, decided.decision)
     except (NothingToDo, MailRejected):
         call = find_call((await service.read_again(session)).view, call_id)
         if call is None:
@@ -133,6 +136,12 @@ def last_calls(view: Projection) -> Iterator[CallView]:
         entry = entries[at]
         if isinstance(entry, ReplyEntry):
             yield from reversed(entry.calls)
+
+
+def describe_decision(asked_id: str, decision: Decision) -> QuestionClosed:
+    """Return how a question was decided where its answer was accepted."""
+    answer = "allowed" if decision.is_allowed else "denied"
+    return QuestionClosed(asked_id, answer, decision.by)
 
 
 def describe_closed(asked_id: str, call: CallView) -> QuestionClosed:

@@ -6,6 +6,7 @@ The law: what a person did wrong is told to them; what went wrong here is told w
 from collections.abc import Mapping
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from typing_extensions import override
 
 from windlass.core.errors import (
@@ -15,6 +16,7 @@ from windlass.core.errors import (
     MailboxFull,
     MailRejected,
     NothingToDo,
+    QuestionDecided,
     RunUnfinished,
     SessionBusy,
     SetupDrifted,
@@ -22,6 +24,7 @@ from windlass.core.errors import (
     WindlassError,
     WorkspaceMissing,
 )
+from windlass.core.questions import Decision
 
 
 class ApiError(Exception):
@@ -36,10 +39,12 @@ class ApiError(Exception):
         *,
         retry_after: float | None = None,
         headers: Mapping[str, str] | None = None,
+        decision: Decision | None = None,
     ) -> None:
         """Make an error of a status, a code for programs, a sentence and what to do.
 
-        `retry_after`: seconds after which the same request may succeed.
+        `retry_after`: seconds after which the same request may succeed. `decision`: how a question
+        was decided before this answer came.
         """
         super().__init__(message)
         self.status = status
@@ -48,6 +53,7 @@ class ApiError(Exception):
         self.hint = hint
         self.retry_after = retry_after
         self.headers = dict(headers or {})
+        self.decision = decision
 
     @override
     def __str__(self) -> str:
@@ -63,6 +69,8 @@ class ErrorBody(msgspec.Struct, frozen=True):
     """What happened and why, in a sentence."""
     hint: str = ""
     """What to do."""
+    decision: Decision | UnsetType = UNSET
+    """How the question was decided, if an answer to it came too late."""
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
@@ -76,7 +84,8 @@ def api_error_from(error: WindlassError) -> ApiError:
     message = _as_sentence(str(error))
     for kind, status, code, hint, retry_after in _KNOWN_ERRORS:
         if isinstance(error, kind):
-            return ApiError(status, code, message, hint, retry_after=retry_after)
+            decision = error.decision if isinstance(error, QuestionDecided) else None
+            return ApiError(status, code, message, hint, retry_after=retry_after, decision=decision)
     return ApiError(500, "internal_error", message, "See the log of the service.")
 
 
@@ -93,6 +102,7 @@ _KNOWN_ERRORS: tuple[tuple[type[WindlassError], int, str, str, float | None], ..
     (MailboxFull, 429, "mailbox_full", "Wait until the run has taken its messages.", 5.0),
     (MailRejected, 409, "message_refused", "Read the session, and send it again if it fits.", None),
     (UpgradeUnfinished, 409, "upgrade_unfinished", "Run: windlass migrate --finish", None),
+    (QuestionDecided, 409, "question_decided", "Nothing is left to answer.", None),
     (NothingToDo, 409, "nothing_to_do", "Read the session to see its present state.", None),
     (SetupDrifted, 409, "setup_drifted", "Send consent: true to go on all the same.", None),
     (WorkspaceMissing, 409, "workspace_missing", "Go on where its folder is.", None),

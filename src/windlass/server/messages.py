@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
+from msgspec import UNSET
 
 from windlass.core.json_bounds import has_many_keys
 from windlass.server.access import Caller
@@ -99,7 +100,8 @@ Reply = HttpReply | StreamReply
 
 def error_reply(error: ApiError) -> HttpReply:
     """Return an error in the shape of this API."""
-    body = ErrorReply(ErrorBody(error.code, error.message, error.hint))
+    decision = error.decision or UNSET
+    body = ErrorReply(ErrorBody(error.code, error.message, error.hint, decision))
     return HttpReply(error.status, body, error_headers(error))
 
 

@@ -6,20 +6,26 @@ no process drives the run, it is driven here.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from windlass.agent import control
 from windlass.agent.agent import Agent
-from windlass.agent.answering import answer as answer_question
+from windlass.agent.answering import find_question, list_undecided, post_answer
 from windlass.agent.control import ControlReceipt
+from windlass.core.fold.run import fold
 from windlass.core.limits import RaisedLimits
 from windlass.core.messages import ContentPart
 from windlass.core.result import Question
 from windlass.core.verdicts import PersonAnswer
 from windlass.journals.forking import fork as fork_session
 from windlass.ports import Journal
+from windlass.runtime.clock import RealClock
 from windlass.server.access import Caller, full_session_name
 from windlass.server.session_directory import OwnedSession, check_session_name
+
+TAKEN_WAIT_S = 2.0
+"""How long to wait for a driver to take a message."""
 
 
 class RunControls(ABC):
@@ -103,14 +109,27 @@ class RunControls(ABC):
         *,
         digest: str | None = None,
     ) -> tuple[Question, ...]:
-        """Answer a question, and go on with its run. Returns the questions that still wait."""
-        by = session.caller.author
-        left = await answer_question(
-            self.journal, session.name, call_id, reply, digest=digest, by=by
+        """Answer a question, and resume its run. Returns the questions that still wait.
+
+        The decision is durable when this returns. It waits a moment for a driver to take the
+        answer, so that what is read next shows it.
+        """
+        asked = await find_question(self.journal, session.name, call_id)
+        receipt = await post_answer(
+            self.journal,
+            asked,
+            call_id,
+            reply,
+            RealClock(),
+            digest=digest,
+            by=session.caller.author,
         )
         root = await self.find_root(session)
         self.drive_soon(root.name, root.summary.agent)
-        return left
+        with suppress(TimeoutError):
+            await receipt.taken(TAKEN_WAIT_S)
+        state = fold(receipt.session, await self.journal.read(receipt.session))
+        return await list_undecided(self.journal, state)
 
     async def fork(self, session: OwnedSession, at: int, into: str = "") -> OwnedSession:
         """Begin a new session with the first records of another one, and return it."""

@@ -33,7 +33,14 @@ _OPTIONAL_PORTS: dict[type, tuple[str, ...]] = {
     SessionLeases: ("lease", "is_leased"),
     AppendSignals: ("wait_for_append",),
     BlobStore: ("put_blob", "get_blob"),
-    Mailbox: ("post_mail", "read_mail", "remove_mail", "wait_for_mail", "list_mailed"),
+    Mailbox: (
+        "post_mail",
+        "read_questions",
+        "read_mail",
+        "remove_mail",
+        "wait_for_mail",
+        "list_mailed",
+    ),
     SharedBudgets: ("draw_budget", "settle_budget", "read_spending"),
 }
 """The methods of each optional port: a wrapper has those that its journal has."""

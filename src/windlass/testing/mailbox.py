@@ -29,8 +29,9 @@ from windlass.journals.archive import export_session, import_session
 from windlass.journals.forking import fork
 from windlass.journals.mail_rules import MailLimits
 from windlass.ports import Journal, Mailbox, SessionCatalog, SessionLeases
-from windlass.testing.journals import SESSION, JournalSuite, error_of, on_a_journal, on_two_journals
+from windlass.testing.journals import SESSION, error_of, on_a_journal, on_two_journals
 from windlass.testing.leases import PATIENCE_S
+from windlass.testing.questions import AnswerConformance
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
 LANES: tuple[MailLane, MailLane] = ("control", "prompts")
@@ -60,7 +61,7 @@ def _refusals(first: int, count: int, seq: int, lane: MailLane = "control") -> l
     ]
 
 
-class MailboxConformance(JournalSuite):
+class MailboxConformance(AnswerConformance):
     """A message is durable, numbered, kept in order, and given out again until it is removed."""
 
     mail_limits = MailLimits(control=30, prompts=10)
@@ -80,7 +81,6 @@ class MailboxConformance(JournalSuite):
             CancelMail(run=1, reason="not needed"),
             PauseMail(run=2, reason="lunch"),
             ContinueMail(run=2),
-            AnswerMail(run=3, call_id="c1", digest="ab" * 32, verdict=Allow("a person")),
             RaiseLimitsMail(run=3, limits=RaisedLimits(usd="0.10", steps=9)),
         ]
         for nth, message in enumerate(messages, 1):

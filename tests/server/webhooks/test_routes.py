@@ -121,10 +121,25 @@ async def test_a_link_shows_its_question_and_answers_it_once() -> None:
         assert (status, "allowed" in page) == (200, True)
         await wait_ended(ann, session)
         assert sent == ["<b>hi</b>"]
-        for body in (None, b"answer=deny", b"answer=allow"):
+        assert (await open_page(service, path))[0] == 410
+        for body in (b"answer=deny", b"answer=allow"):
             status, page, _ = await open_page(service, path, body)
-            assert status == 410
+            assert (status, "The call was allowed by" in page) == (409, True)
         assert sent == ["<b>hi</b>"]
+
+
+@pytest.mark.contract("G6", "D4")
+async def test_of_many_answers_by_one_link_each_reply_says_what_counts() -> None:
+    """Of both kinds, at the same moment: one is thanked, and the others read its decision."""
+    async with asked() as (service, ann, session, path):
+        bodies = [b"answer=allow", b"answer=deny&reason=no"] * 6
+        pages = await asyncio.gather(*(open_page(service, path, body) for body in bodies))
+        run = await wait_ended(ann, session)
+        assert sorted(status for status, _, _ in pages) == [200, *[409] * 11]
+        was_sent = sent == ["<b>hi</b>"]
+        words = "allowed" if was_sent else "denied"
+        assert all(words in page for _, page, _ in pages), pages
+        assert ("Denied" in msgspec.json.encode(run.data["entries"]).decode()) != was_sent
 
 
 async def test_a_link_can_deny_with_a_reason() -> None:

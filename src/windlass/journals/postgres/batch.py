@@ -7,6 +7,8 @@ only if it ends where this process believes it does.
 from collections.abc import Iterable, Sequence
 
 from windlass.core.errors import WindlassError
+from windlass.core.events import Fact
+from windlass.core.fold.questions import touches_questions
 from windlass.journals.session_rows import (
     CHANGING_COLUMNS,
     SESSION_COLUMNS,
@@ -91,18 +93,23 @@ class AppendBatch:
         self.records: list[tuple[int, int, str, bytes]] = []
         self.uses: list[tuple[int, str]] = []
         self.blobs: dict[str, bytes] = {}
+        self.asking: dict[str, list[Fact]] = {}
+        """Facts that may open or settle questions, by session."""
         self.refused: list[tuple[PendingAppend, WindlassError]] = []
 
     def add_append(self, append: PendingAppend, start: SessionEnd) -> None:
         """Add an append to a session that ended at `start` before this batch, or refuse it."""
+        before = self.ends.get(append.session, start)
         try:
-            end, rows = self.ends.get(append.session, start).extend(append)
+            end, rows = before.extend(append)
         except WindlassError as error:
             self.refused.append((append, error))
             return
         self.starts.setdefault(append.session, start)
         place = self.places.setdefault(append.session, len(self.places) + 1)
         self.records += ((place, seq, body.decode(), chained) for seq, body, chained in rows)
+        if touches_questions(append.facts, has_open=before.summary.asked > 0):
+            self.asking.setdefault(append.session, []).extend(append.facts)
         for record in append.records:
             self.blobs.update(record.blobs)
             self.uses.extend((place, name) for name, _ in record.blobs)

@@ -19,6 +19,7 @@ from windlass.core.errors import SessionBusy
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
+from windlass.core.questions import QuestionRow
 from windlass.core.session_query import PagePlace, SessionQuery
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import RecordProblem
@@ -249,7 +250,7 @@ class PostgresJournal(StoredJournal):
         """Keep a message for a session, and return once it is durable.
 
         Raises NothingToDo if the session has no facts, unless the message is a prompt, ConfigError
-        if the message cannot be kept, MailboxFull, and UpgradeUnfinished.
+        if the message cannot be kept, QuestionDecided, MailboxFull, and UpgradeUnfinished.
         """
         body = encode_message(message, by, key)
         name = self._check_name(session)
@@ -262,6 +263,11 @@ class PostgresJournal(StoredJournal):
         return await self._run_query(
             lambda server: self._mail.read_letters(server, name, lane, after)
         )
+
+    async def read_questions(self, session: str) -> Sequence[QuestionRow]:
+        """Return the questions of a session that no fact has settled, decided or not."""
+        name = self._check_name(session)
+        return await self._run_query(lambda server: self._mail.read_questions(server, name))
 
     async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
         """Forget the messages of a lane up to a number."""

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from windlass.core.errors import JournalCorrupt
-from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
+from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt, lane_of
+from windlass.core.questions import QuestionRow
 from windlass.journals.chain import chain_root
 from windlass.journals.mail_rules import (
     LaneCounters,
@@ -23,7 +24,9 @@ from windlass.journals.mail_rules import (
     read_message,
 )
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
+from windlass.journals.postgres.questions import PostgresQuestions
 from windlass.journals.postgres.schema import is_shared
+from windlass.journals.question_rules import AnswerPost
 from windlass.journals.session_rows import NOT_CREATED
 from windlass.journals.upgrades import upgrade_unfinished_error
 
@@ -52,9 +55,10 @@ class PostgresMail:
     def __init__(self, config: PostgresConfig, limits: MailLimits) -> None:
         self._config = config
         self._limits = limits
+        self._questions = PostgresQuestions(config)
 
     async def post_letter(self, server: PostgresConnection, letter: ServerLetter) -> MailReceipt:
-        """Keep a message. Raises NothingToDo, MailboxFull and UpgradeUnfinished."""
+        """Keep a message. Raises NothingToDo, QuestionDecided, MailboxFull, UpgradeUnfinished."""
         lane = lane_of(letter.message)
         async with server.transaction():
             if await is_shared(server, self._config):
@@ -80,7 +84,11 @@ class PostgresMail:
                 return MailReceipt(letter.session, lane, first[0], first[1])
             await self._check_room(server, letter.session, session, lane, taken)
             number = LaneCounters(last, taken).next_number
-            at = await self._insert_letter(server, letter, session, number)
+            at: float | None = None
+            if isinstance(letter.message, AnswerMail):
+                post = AnswerPost(letter.session, number, letter.message, letter.by, letter.key)
+                at = await self._questions.decide(server, post)
+            at = await self._insert_letter(server, letter, session, number, at)
             return MailReceipt(letter.session, lane, number, at)
 
     async def _lock_session(
@@ -118,15 +126,25 @@ class PostgresMail:
             raise mailbox_full_error(name, lane, limit)
 
     async def _insert_letter(
-        self, server: PostgresConnection, letter: ServerLetter, session: int, number: int
+        self,
+        server: PostgresConnection,
+        letter: ServerLetter,
+        session: int,
+        number: int,
+        at: float | None,
     ) -> float:
-        """Keep the message under its number, and wake who waits for it. Returns its time."""
+        """Keep the message under its number, and wake who waits for it. Returns its time.
+
+        `at` is the time at which an answer was accepted. It is the server's in any case: an answer
+        is judged by that, on whichever machine it was given.
+        """
         lane = lane_of(letter.message)
-        # The server's clock: an answer is judged by it, on whichever machine it was given.
         query = """INSERT INTO {0}.mail (session, lane, number, at, by, key, nonce, message)
-            VALUES ($1, $2, $3, extract(epoch FROM clock_timestamp())::float8, $4, $5, $6, $7)
+            VALUES ($1, $2, $3,
+                coalesce($8::float8, extract(epoch FROM clock_timestamp())::float8),
+                $4, $5, $6, $7)
             RETURNING at"""
-        at: float = await server.fetchval(
+        accepted_at: float = await server.fetchval(
             self._format_sql(query),
             session,
             lane,
@@ -135,12 +153,13 @@ class PostgresMail:
             letter.key,
             letter.nonce,
             letter.body.decode(),
+            at,
         )
         counter = f"UPDATE {{0}}.sessions SET {LANE_COLUMNS[lane]}_last = $1 WHERE number = $2"  # noqa: S608 - a constant
         await server.execute(self._format_sql(counter), number, session)
         notify = "SELECT pg_notify($1, encode(sha256(convert_to($2, 'UTF8')), 'hex'))"
         await server.fetchval(notify, self._config.schema, lane_name(letter.session, lane))
-        return at
+        return accepted_at
 
     async def read_letters(
         self, server: PostgresConnection, session: str, lane: MailLane, after: int
@@ -167,6 +186,12 @@ class PostgresMail:
             )
             for row in rows
         ]
+
+    async def read_questions(
+        self, server: PostgresConnection, session: str
+    ) -> Sequence[QuestionRow]:
+        """Return the questions of a session that no fact has settled."""
+        return await self._questions.read_unsettled(server, session)
 
     async def has_letters(
         self, server: PostgresConnection, session: str, lane: MailLane, after: int

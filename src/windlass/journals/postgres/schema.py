@@ -164,6 +164,16 @@ MIGRATIONS = (
         PRIMARY KEY (kind, name)
     ) WITH (fillfactor = 50);
     """,
+    """
+    CREATE TABLE questions (
+        session bigint NOT NULL REFERENCES sessions (number) ON DELETE CASCADE,
+        call text COLLATE "C" NOT NULL,
+        body text NOT NULL,
+        settled boolean NOT NULL,
+        PRIMARY KEY (session, call)
+    ) WITH (fillfactor = 50);
+    CREATE INDEX questions_left ON questions (session) WHERE NOT settled;
+    """,
 )
 """Each one brings a schema a step further; a new schema begins with the first."""
 VERSION = 2

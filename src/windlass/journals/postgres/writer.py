@@ -25,6 +25,7 @@ from windlass.journals.postgres.batch import (
 from windlass.journals.postgres.config import PostgresConnection, is_unstorable, postgres_error
 from windlass.journals.postgres.pool import ConnectionPool
 from windlass.journals.postgres.queries import PostgresQueries
+from windlass.journals.postgres.questions import PostgresQuestions
 from windlass.journals.session_rows import PendingAppend, SessionEnd
 from windlass.journals.upgrades import check_shared_facts, find_unshared
 from windlass.journals.wording import session_busy_error
@@ -50,6 +51,7 @@ class PostgresWriter:
         self._pool = pool
         config = pool.config
         self._queries = PostgresQueries(config)
+        self._questions = PostgresQuestions(config)
         self._find_own_sql = format_sql(FIND_OWN_RECORDS_SQL, config.quoted_schema)
         self._append_sql = format_sql(APPEND_SQL, config.quoted_schema)
         self._fixed_arguments = (config.lock_key("blobs"), config.schema)
@@ -204,7 +206,7 @@ class PostgresWriter:
             is_repeated = was_sent
             was_sent = True
             try:
-                rows = await server.fetch(self._append_sql, *arguments, *self._fixed_arguments)
+                rows = await self._send_statement(server, batch, arguments)
             except Exception as error:
                 if is_unstorable(error):
                     message = str(postgres_error(self._pool.config, error))
@@ -219,6 +221,22 @@ class PostgresWriter:
             return unwritten
 
         return await self._pool.run_on_connection(send)
+
+    async def _send_statement(
+        self, server: PostgresConnection, batch: AppendBatch, arguments: Sequence[object]
+    ) -> Sequence[Sequence[Any]]:
+        """Write the batch, and the questions that its facts open or settle with it."""
+        if not batch.asking:
+            return await server.fetch(self._append_sql, *arguments, *self._fixed_arguments)
+        async with server.transaction():
+            rows = await server.fetch(self._append_sql, *arguments, *self._fixed_arguments)
+            written = {row[0] for row in rows}
+            asking = {
+                name: facts for name, facts in batch.asking.items() if batch.places[name] in written
+            }
+            if asking:
+                await self._questions.advance(server, asking)
+        return rows
 
 
 def _settle_appends(outcomes: Iterable[tuple[PendingAppend, Exception | None]]) -> None:

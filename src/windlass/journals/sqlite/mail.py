@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
+from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt, lane_of
 from windlass.journals.mail_rules import (
     LaneCounters,
     MailLimits,
@@ -17,8 +17,10 @@ from windlass.journals.mail_rules import (
     no_facts_error,
     read_message,
 )
+from windlass.journals.question_rules import AnswerPost
 from windlass.journals.session_rows import SessionEnd
 from windlass.journals.sqlite.anchors import AnchorBook
+from windlass.journals.sqlite.questions import decide_question_row
 from windlass.journals.sqlite.schema import is_shared
 from windlass.journals.sqlite.session_table import write_ends
 from windlass.journals.upgrades import upgrade_unfinished_error
@@ -48,7 +50,7 @@ class FileLetter(NamedTuple):
 def post_letter(
     connection: SqliteConnection, letter: FileLetter, limits: MailLimits, location: str
 ) -> MailReceipt:
-    """Keep a message. Raises NothingToDo, MailboxFull and UpgradeUnfinished."""
+    """Keep a message. Raises NothingToDo, QuestionDecided, MailboxFull, UpgradeUnfinished."""
     if is_shared(connection):
         raise upgrade_unfinished_error(location, "to post a message to a session")
     lane = lane_of(letter.message)
@@ -70,6 +72,10 @@ def post_letter(
     if connection.execute(waiting, (session, lane, taken)).get >= limit:
         raise mailbox_full_error(letter.session, lane, limit)
     number = LaneCounters(last, taken).next_number
+    message = letter.message
+    if isinstance(message, AnswerMail):
+        post = AnswerPost(letter.session, number, message, letter.by, letter.key, letter.at)
+        decide_question_row(connection, post)
     values = (letter.session, lane, number, letter.at, letter.by, letter.key, letter.body)
     signature = letter.book.sign_letter(*values) if letter.book else ""
     connection.execute(

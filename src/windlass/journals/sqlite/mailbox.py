@@ -7,10 +7,12 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
+from windlass.core.questions import QuestionRow
 from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.sqlite import mail
 from windlass.journals.sqlite.anchors import AnchorBook
+from windlass.journals.sqlite.questions import read_unsettled
 from windlass.journals.stored_journal import StoredJournal
 from windlass.sqlite_file import SqliteConnection
 
@@ -59,7 +61,7 @@ class SqliteMailbox(StoredJournal):
         """Keep a message for a session, and return once it is on the disk.
 
         Raises NothingToDo if the session has no facts, unless the message is a prompt, ConfigError
-        if the message cannot be kept, MailboxFull, and UpgradeUnfinished.
+        if the message cannot be kept, QuestionDecided, MailboxFull, and UpgradeUnfinished.
         """
         name = self._check_name(session)
         body = encode_message(message, by, key)
@@ -78,6 +80,11 @@ class SqliteMailbox(StoredJournal):
         """Return the messages of a lane after a number, in order."""
         name = self._check_name(session)
         return await self._run_query(lambda file: mail.read_letters(file, name, lane, after))
+
+    async def read_questions(self, session: str) -> Sequence[QuestionRow]:
+        """Return the questions of a session that no fact has settled, decided or not."""
+        name = self._check_name(session)
+        return await self._run_query(lambda file: read_unsettled(file, name))
 
     async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
         """Forget the messages of a lane up to a number."""

@@ -155,6 +155,20 @@ MIGRATIONS = (
     INSERT INTO meta VALUES ('record_version', '0');
     """,
     "ALTER TABLE sessions ADD COLUMN seal TEXT NOT NULL DEFAULT ''",
+    # A question that no fact has settled is found by the index, however many were asked before.
+    """
+    CREATE TABLE questions (
+        session INTEGER NOT NULL,
+        call TEXT NOT NULL,
+        body TEXT NOT NULL,
+        settled INTEGER NOT NULL,
+        PRIMARY KEY (session, call)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX questions_left ON questions (session) WHERE NOT settled;
+    CREATE TRIGGER questions_removed AFTER DELETE ON sessions BEGIN
+        DELETE FROM questions WHERE session = old.number;
+    END;
+    """,
 )
 """Each one brings a file a step further; a new file begins with the first."""
 VERSION = 3

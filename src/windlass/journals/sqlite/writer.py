@@ -23,10 +23,12 @@ from typing import Any
 import apsw
 
 from windlass.core.errors import JournalFailed, WindlassError
-from windlass.core.events import CallAnswered
+from windlass.core.events import CallAnswered, Fact
+from windlass.core.fold.questions import touches_questions
 from windlass.journals.session_rows import PendingAppend, SessionEnd
 from windlass.journals.sqlite.anchors import AnchorBook, NewAnchor
 from windlass.journals.sqlite.open_files import OpenFiles, keep_side_files
+from windlass.journals.sqlite.questions import advance_question_rows
 from windlass.journals.sqlite.schema import is_shared, sqlite_error
 from windlass.journals.sqlite.session_table import insert_rows, read_end, write_ends
 from windlass.journals.upgrades import check_shared_facts
@@ -64,15 +66,20 @@ class _AppendGroup:
         self.blobs: dict[str, bytes] = {}
         self.uses: list[tuple[str, int]] = []
         self.answers: list[NewAnchor] = []
+        self.asking: list[tuple[int, str, Sequence[Fact]]] = []
+        """Facts that may open or settle questions, in order, with the session they belong to."""
 
     def add_append(self, append: PendingAppend, end: SessionEnd) -> None:
         """Add an append to a session that ends at `end`; raises if it does not follow that."""
         number = end.number
+        has_open = end.summary.asked > 0
         self.ends[append.session], rows = end.extend(append)
         self.records += ((number, *row) for row in rows)
         for fact, (seq, _, head) in zip(append.facts, rows, strict=True):
             if isinstance(fact, CallAnswered):
                 self.answers.append(NewAnchor(append.session, seq, head, fact.at))
+        if touches_questions(append.facts, has_open=has_open):
+            self.asking.append((number, append.session, append.facts))
         for record in append.records:
             self.blobs.update(record.blobs)
             self.uses.extend((name, number) for name, _ in record.blobs)
@@ -293,6 +300,8 @@ class SqliteWriter:
             for session, end in group.ends.items():
                 group.ends[session] = signer.seal_end(end)
         write_ends(self._connection, group.ends.values(), shared=self._is_shared)
+        for number, session, facts in group.asking:
+            advance_question_rows(self._connection, number, session, facts)
         if signer is not None:
             ends = [
                 NewAnchor(end.summary.session, end.last_link.seq, end.last_link.hash, at)

@@ -14,7 +14,7 @@ from acp import RequestError
 
 from windlass.agent.agent import Agent
 from windlass.agent.call_previews import preview_call
-from windlass.agent.control import cancel, wait_for_change
+from windlass.agent.control import cancel, wait_for_change, wait_for_work
 from windlass.agent.options import build_mask
 from windlass.agent.runs import PAUSED_OUTCOMES, RELEASE_GRACE_S
 from windlass.core.call_preview import CallPreview
@@ -306,7 +306,7 @@ class EditorSession:
                 continue
             if result is not None and result.outcome != "suspended":
                 return result.outcome
-            await wait_for_change(self._journal, self.name, self._view.seq)
+            await wait_for_work(self._journal, self.name, self._view.seq)
         return "completed"
 
     async def _send_updates(self) -> None:

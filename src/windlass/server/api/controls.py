@@ -14,9 +14,9 @@ from windlass.server.api.runs import StartedReply
 from windlass.server.api.sessions import session_address
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.routing import Route
+from windlass.server.run_controls import TAKEN_WAIT_S
 from windlass.server.service import Service
 
-TAKEN_WAIT_S = 2.0
 """How long a reply waits for the run to take a message."""
 
 
@@ -81,9 +81,11 @@ class QuestionsReply(msgspec.Struct, frozen=True):
 
 async def answer(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(AnswerBody)
-    await service.answer(request.session, body.call_id, body.answer, digest=body.digest)
+    left = await service.answer(request.session, body.call_id, body.answer, digest=body.digest)
     session = await service.read_again(request.session)
-    return HttpReply(200, QuestionsReply(list(session.view.questions)))
+    waiting = {(each.digest, each.call.id) for each in left}
+    shown = [each for each in session.view.questions if (each.digest, each.call_id) in waiting]
+    return HttpReply(200, QuestionsReply(shown))
 
 
 async def steer(service: Service, request: HttpRequest) -> Reply:

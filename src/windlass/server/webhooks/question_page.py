@@ -13,14 +13,13 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.errors import NothingToDo
+from windlass.core.errors import ConfigError, NothingToDo, QuestionDecided
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.verdicts import Allow, Deny, PersonAnswer
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply, error_headers
 from windlass.server.routing import Route
 from windlass.server.service import Service
-from windlass.server.session_directory import OwnedSession
 from windlass.server.webhooks.links import AnswerLink, bad_link, check_link, read_link
 from windlass.server.webhooks.records import Webhook, caller_of
 from windlass.server.webhooks.store import WebhookStore
@@ -45,18 +44,21 @@ PAGE_HEADERS = {
 
 async def show_question(service: Service, request: HttpRequest) -> Reply:
     hook, link = await _read(service, request.params["code"])
-    question, _ = await _find_question(service, hook, link)
+    question = await _find_question(service, hook, link)
     return _html_reply(200, _question_html(question))
 
 
 async def answer_question(service: Service, request: HttpRequest) -> Reply:
     hook, link = await _read(service, request.params["code"])
-    question, session = await _find_question(service, hook, link)
+    session = await service.find_session(caller_of(hook), link.session)
     answer = _read_answer(await request.read_body())
     try:
-        await service.answer(session, question.call_id, answer, digest=link.digest)
-    except NothingToDo:
-        return _page(410, "Answered already", "Somebody has answered this question meanwhile.")
+        await service.answer(session, link.call_id, answer, digest=link.digest)
+    except QuestionDecided as decided:
+        text = decided.decision.describe()
+        return _page(409, "Answered already", f"{text[:1].upper()}{text[1:]}.")
+    except (NothingToDo, ConfigError):
+        return _page(410, "Answered already", "This question no longer waits for an answer.")
     said = "allowed" if isinstance(answer, Allow) else "denied"
     return _page(200, "Thank you", f"The call is {said}. The run goes on.")
 
@@ -71,19 +73,14 @@ async def _read(service: Service, code: str) -> tuple[Webhook, AnswerLink]:
     return hook, link
 
 
-async def _find_question(
-    service: Service, hook: Webhook, link: AnswerLink
-) -> tuple[OpenQuestion, OwnedSession]:
-    """Return the question that a link leads to, and the session that asks it.
-
-    Raises ApiError 410 if it no longer waits.
-    """
+async def _find_question(service: Service, hook: Webhook, link: AnswerLink) -> OpenQuestion:
+    """Return the question that a link leads to. Raises ApiError 410 if it no longer waits."""
     session = await service.find_session(caller_of(hook), link.session)
     root = await service.find_root(session)
     for question in root.view.questions:
         place = (question.session, question.call_id, question.digest)
         if place == (session.name, link.call_id, link.digest):
-            return question, session
+            return question
     raise ApiError(
         410,
         "question_answered",
