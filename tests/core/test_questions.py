@@ -66,10 +66,13 @@ def test_a_row_holds_the_kind_of_an_answer_and_no_text(
 
 
 def test_a_decision_is_told_in_words() -> None:
-    told = [
-        str(QuestionDecided("c1", Decision(kind, by)))
-        for kind, by in (("allow", "ann"), ("modify", ""), ("deny", "bob"), ("expiry", CLOCK))
+    decisions = [
+        Decision("allow", "ann"),
+        Decision("modify"),
+        Decision("deny", "bob"),
+        Decision("expiry", CLOCK),
     ]
+    told = [str(QuestionDecided("c1", decision)) for decision in decisions]
     assert [text.partition("closed: ")[2] for text in told] == [
         "the call was allowed by ann",
         "the call was allowed with other arguments",

@@ -277,3 +277,56 @@ async def test_a_shared_record_without_the_key_is_never_used(path: Path) -> None
         # list is the one of now all the same.
         assert [one.data for one in await journal.list_records("token")] == [b"admin", b"admin"]
         assert refusal.value.__traceback__ is not None
+
+
+@pytest.mark.contract("A4", "J7")
+@pytest.mark.parametrize("rolls_back_the_book", [False, True])
+async def test_a_record_that_was_deleted_and_put_back_is_not_used(
+    path: Path, *, rolls_back_the_book: bool
+) -> None:
+    """A4: a token that was revoked keeps its signature, but it is not the last version."""
+    with SqliteJournal(path) as journal:
+        await journal.put_record("token", "kept", b"watch", 0)
+        await journal.put_record("token", "revoked", b"admin", 0)
+        await journal.put_record("upload", "other", b"data", 0)
+    old = apsw.Connection(str(path))
+    row = old.execute("SELECT * FROM shared_records WHERE name = 'revoked'").fetchone()
+    book = old.execute("SELECT value FROM meta WHERE name = 'records'").get
+    old.close()
+    with SqliteJournal(path) as journal:
+        assert await journal.delete_record("token", "revoked")
+    file = apsw.Connection(str(path))
+    file.execute("INSERT INTO shared_records VALUES (?, ?, ?, ?, ?)", row)
+    if rolls_back_the_book:
+        file.execute("UPDATE meta SET value = ? WHERE name = 'records'", (book,))
+    file.close()
+    with SqliteJournal(path) as journal:
+        with pytest.raises(JournalCorrupt, match="put it back"):
+            await journal.get_record("token", "revoked")
+        assert any("token" in problem for problem in await journal.check())
+        if not rolls_back_the_book:
+            found = await journal.get_record("token", "kept")
+            assert found is not None
+        assert await journal.get_record("upload", "other") is not None
+        assert await journal.delete_record("token", "revoked")
+        await journal.accept()
+        assert await journal.check() == []
+        assert [one.name for one in await journal.list_records("token")] == ["kept"]
+
+
+@pytest.mark.contract("A4")
+async def test_a_token_that_was_changed_is_not_replaced_by_what_it_was(path: Path) -> None:
+    """A4: an older version of a record that is still there does not count either."""
+    with SqliteJournal(path) as journal:
+        first = await journal.put_record("token", "t", b"admin", 0)
+        row = apsw.Connection(str(path)).execute("SELECT * FROM shared_records").fetchone()
+        await journal.put_record("token", "t", b"watch", first.version)
+        with SqliteJournal(path) as other:
+            found = await other.get_record("token", "t")
+            assert found is not None
+            assert found.data == b"watch"
+    file = apsw.Connection(str(path))
+    file.execute("INSERT OR REPLACE INTO shared_records VALUES (?, ?, ?, ?, ?)", row)
+    file.close()
+    with SqliteJournal(path) as journal, pytest.raises(JournalCorrupt, match="put it back"):
+        await journal.get_record("token", "t")

@@ -7,6 +7,8 @@ RECORD_BYTES_MAX = 1_000_000
 """Of the data of one record: it is a small document, and is read as a whole."""
 NAME_CHARS_MAX = 1_000
 """Of a kind and of a name."""
+ANCHORED_KINDS = frozenset(("login", "quota", "schedule", "token", "webhook"))
+"""Kinds of records that give a right, or take one away: an old one must not count again."""
 PAGE_RECORDS_MAX = 1_000
 """Records that one call of `list_records` returns, at most."""
 
@@ -49,6 +51,15 @@ def forged_record_error(location: str, kind: str, name: str) -> JournalCorrupt:
         f"{location}: {printable_line(kind)} {printable_line(name)!r} is not signed with this "
         "user's key, and is not used: another program wrote it, or the file comes from another "
         "user; if you moved the file here yourself, run `windlass sessions verify --accept`"
+    )
+
+
+def old_record_error(location: str, kind: str, name: str) -> JournalCorrupt:
+    """A record in a file is not the last one that was written with the user's key."""
+    return JournalCorrupt(
+        f"{location}: {printable_line(kind)} {printable_line(name)!r} is not the last one of this "
+        "name, and is not used: another program put it back after it was changed or deleted; if "
+        "you restored the file yourself, run `windlass sessions verify --accept`"
     )
 
 

@@ -22,6 +22,7 @@ from windlass.core.events import CallAnswered, SessionImported
 from windlass.journals.chain import RecordProblem
 from windlass.journals.session_rows import SessionEnd
 from windlass.journals.signing import JournalKey, JournalMark
+from windlass.journals.sqlite.record_book import RecordBook
 from windlass.sqlite_file import SqliteConnection
 
 MARK_INTERVAL_S = 5.0
@@ -72,6 +73,7 @@ class AnchorBook:
     def __init__(self, key: JournalKey, journal: str) -> None:
         self._key = key
         self._journal = journal
+        self.records = RecordBook(key, journal)
         self._marked_at = 0.0
         self._last = JournalMark()
 
@@ -228,6 +230,7 @@ class AnchorBook:
             (SELECT 1 FROM sessions WHERE sessions.session = anchors.session)"""
         )
         problems += [f"session {row[0]!r} was deleted by another program" for row in lost]
+        problems += self.records.find_problems(connection)
         return problems
 
     def is_session_genuine(self, connection: SqliteConnection, end: SessionEnd) -> bool:

@@ -28,21 +28,18 @@ from windlass.journals.live.socket_server import LiveSocketServer, SocketSender
 from windlass.journals.live.socket_watch import SocketSubscription
 from windlass.journals.mail_rules import MailLimits
 from windlass.journals.notifier import AppendNotifier
-from windlass.journals.record_rules import check_record_data, check_record_key, clamp_page
 from windlass.journals.session_rows import ListedSession, PendingAppend
 from windlass.journals.signing import load_key
 from windlass.journals.sqlite import budgets, migration, queries
 from windlass.journals.sqlite.anchors import AnchorBook
-from windlass.journals.sqlite.mailbox import SqliteMailbox
 from windlass.journals.sqlite.open_files import keep_log_on_close
 from windlass.journals.sqlite.schema import open_writer, sqlite_error
-from windlass.journals.sqlite.shared_records import RecordTable
+from windlass.journals.sqlite.shared_records import RecordTable, SqliteRecordStore
 from windlass.journals.sqlite.writer import FileChange, SqliteWriter
 from windlass.journals.stored_catalog import NameTest
 from windlass.journals.stored_journal import Durability, check_durability
 from windlass.journals.upgrades import UpgradeStatus
 from windlass.journals.wording import closed_error
-from windlass.ports import SharedRecord
 from windlass.sqlite_file import SqliteConnection, open_connection, read_transaction
 
 T = TypeVar("T")
@@ -54,7 +51,7 @@ PRUNE_BATCH = 500
 """Sessions that are deleted in one transaction, each with those below it."""
 
 
-class SqliteJournal(SqliteMailbox):
+class SqliteJournal(SqliteRecordStore):
     """A journal in an SQLite file.
 
     With the durability "relaxed", the last appends may be lost in a power failure. If only the
@@ -129,7 +126,7 @@ class SqliteJournal(SqliteMailbox):
         book = self._book
         if book is not None:
             await self._submit_change(book.accept, moves_ends=True)
-            await self._submit_change(self._records.sign_all)
+            await self._change_records(self._records.sign_all)
             book.remember(now=True)
 
     async def find_forgeries(self, session: str) -> list[RecordProblem]:
@@ -290,37 +287,6 @@ class SqliteJournal(SqliteMailbox):
         """Return what is spent or promised of the budget in its present window."""
         at = self._now()
         return await self._run_query(lambda file: budgets.promised_amount(file, budget, at))
-
-    # ── shared records ───────────────────────────────────────────────────────
-
-    async def get_record(self, kind: str, name: str) -> SharedRecord | None:
-        """Return a shared record; raises JournalCorrupt if it is not signed with the user's key."""
-        check_record_key(kind, name)
-        return await self._run_query(lambda file: self._records.get_record(file, kind, name))
-
-    async def put_record(self, kind: str, name: str, data: bytes, version: int) -> SharedRecord:
-        """Replace the shared record with this version; raises RecordConflict if it has another."""
-        check_record_key(kind, name)
-        check_record_data(kind, name, data)
-        return await self._submit_change(
-            lambda file: self._records.put_record(file, kind, name, data, version)
-        )
-
-    async def delete_record(self, kind: str, name: str, version: int | None = None) -> bool:
-        """Delete a shared record. Returns whether there was one."""
-        check_record_key(kind, name)
-        return await self._submit_change(
-            lambda file: self._records.delete_record(file, kind, name, version)
-        )
-
-    async def list_records(
-        self, kind: str, after: str = "", limit: int = 100
-    ) -> Sequence[SharedRecord]:
-        """Return the shared records of a kind after a name, in the order of names."""
-        check_record_key(kind, after or "first")
-        return await self._run_query(
-            lambda file: self._records.list_records(file, kind, after, clamp_page(limit))
-        )
 
     # ── the file ─────────────────────────────────────────────────────────────
 
