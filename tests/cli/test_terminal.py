@@ -223,6 +223,28 @@ def test_a_terminal_that_is_closed_at_a_question_answers_nothing(shell: Shell) -
     assert (shell.project / "out").read_text() == "hi\n"
 
 
+UNHEARD = (
+    "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN);"
+    "os.execvp(sys.argv[1], sys.argv[1:])"
+)
+"""Starts a program as `nohup` does."""
+
+
+def test_a_terminal_that_is_closed_unheard_answers_nothing_either(shell: Shell) -> None:
+    """G6: without a signal, it is noticed only by reading and writing that fail."""
+    shell.server.add_answers(chat_answer(bash("echo hi >> out")), text_answer("Finished."))
+    program = [sys.executable, "-c", UNHEARD, *WINDLASS, "run", *MODEL, "go"]
+    with Terminal(program, env=shell.env, cwd=shell.project) as terminal:
+        terminal.wait_for_text(KEYS)
+        terminal.close_window()
+        assert terminal.process.wait(30) > 0
+    with shell.windlass("resume") as terminal:
+        terminal.wait_for_text(KEYS)
+        terminal.type("y")
+        assert terminal.wait_for_exit() == 0
+    assert len(shell.server.requests) == 2
+
+
 def test_a_run_that_is_not_kept_ends_with_its_terminal(shell: Shell) -> None:
     """C5: that nothing can be written there any more does not keep the process alive."""
     shell.server.add_answers(stream_answer(text_chunk("Once upon a time "), stall()))
