@@ -212,8 +212,7 @@ class RunOptions(TypedDict, total=False):
     on_partial: OnPartial
     """What happens when a reply breaks off after some of it was shown: `restart` asks again and
     tells watchers to drop what they showed, `fail` ends the run and keeps the partial text. By
-    default as the agent's LoopPolicy says, which is `restart`. It is fixed when the run starts and
-    never depends on who watches."""
+    default as the agent's LoopPolicy says, which is `restart`. It is fixed when the run starts."""
     trace: str
     """The trace that the run belongs to, as in a `traceparent` header; by default, the one that is
     current if the agent has telemetry."""

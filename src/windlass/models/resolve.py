@@ -63,9 +63,7 @@ def resolve_model(  # noqa: PLR0913 - keywords with defaults, as an agent has th
     Keys, base URLs and proxies are looked up in `environ`, by default the environment of this
     process and the file `.env`; `key` and `base_url` win over it. `info` replaces everything that
     is known of the model, `price` only its price. A model that its provider does not list is a
-    warning in the log, and an error if `strict`. Nothing is sent.
-
-    Raises ConfigError if the name, the key, the URL or an option is wrong.
+    warning in the log, and an error if `strict`. Nothing is sent. Raises ConfigError.
     """
     environ = read_environment() if environ is None else environ
     options = options or ModelOptions()
@@ -83,10 +81,10 @@ def resolve_model(  # noqa: PLR0913 - keywords with defaults, as an agent has th
     info = info or build_model_info(provider, model, price=price, tier=options.service_tier)
     found_key = _find_key(vendor, key, environ)
     endpoint = _build_endpoint(provider, vendor, model, url, found_key, environ)
-    endpoint = replace(endpoint, timeouts=timeouts or Timeouts())
     takes_effort = any(fnmatchcase(model, pattern) for pattern in vendor.reasons)
     dialect = _build_dialect(provider, model, vendor, options.tool_protocol)
-    return HttpModel(info, dialect, endpoint, options, effort_policy=takes_effort)
+    timed = replace(endpoint, timeouts=timeouts or Timeouts())
+    return HttpModel(info, dialect, timed, options, effort_policy=takes_effort)
 
 
 def _check_model_name(provider: str, model: str, *, strict: bool) -> None:

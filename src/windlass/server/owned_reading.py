@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 from windlass.agent import control
 from windlass.core.events import Fact
 from windlass.core.fold.run import fold
+from windlass.core.projection.runs import OpenQuestion
 from windlass.core.session_summary import SessionSummary
 from windlass.core.state import State
 from windlass.journals.chain import RecordProblem
@@ -54,6 +55,22 @@ async def is_caught_up(journal: Journal, session: OwnedSession, seq: int) -> boo
         return facts[-1].seq <= seq
     taken = fold(session.name, facts).mail_taken
     return not await journal.read_mail(session.name, "control", taken)
+
+
+async def drop_decided(
+    journal: Journal, questions: Sequence[OpenQuestion]
+) -> Sequence[OpenQuestion]:
+    """Return the questions of a caller's view that no accepted answer decides.
+
+    An answer counts from when it is accepted; the view shows it once a driver has taken it.
+    """
+    if not questions or not isinstance(journal, Mailbox):
+        return questions
+    decided: set[tuple[str, str]] = set()
+    for session in {question.session for question in questions}:
+        rows = await journal.read_questions(session)
+        decided.update((session, row.call_id) for row in rows if row.decision is not None)
+    return [each for each in questions if (each.session, each.call_id) not in decided]
 
 
 async def is_driven(journal: Journal, session: OwnedSession) -> bool:

@@ -9,7 +9,7 @@ behalf of its caller, and a session of another owner does not exist for it.
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import cached_property, partial
 from pathlib import PurePath
@@ -38,6 +38,7 @@ from windlass.ports import (
     Journal,
     SessionLeases,
 )
+from windlass.server import owned_reading
 from windlass.server.access import Caller, full_session_name, owner_prefix
 from windlass.server.background import BackgroundWork
 from windlass.server.duties import OutsideSettings, begin_duties
@@ -45,7 +46,6 @@ from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
 from windlass.server.limits import ServiceLimits, WorkspaceMode
 from windlass.server.metrics import MetricsRegistry
-from windlass.server.owned_reading import is_driven, read_recorded_facts, wait_for_records
 from windlass.server.quotas.admission import QuotaBook
 from windlass.server.quotas.costs import CostBook
 from windlass.server.run_controls import RunControls
@@ -235,11 +235,11 @@ class Service(RunControls):
     async def _wait_for_news(self, session: OwnedSession, seen: int) -> None:
         """Return when a session has facts after a number, or a process drives it."""
         while True:
-            await wait_for_records(self.journal, session, seen, IDLE_LOOK_S)
+            await owned_reading.wait_for_records(self.journal, session, seen, IDLE_LOOK_S)
             can_tell = isinstance(self.journal, SessionLeases)
-            if can_tell and await is_driven(self.journal, session):
+            if can_tell and await owned_reading.is_driven(self.journal, session):
                 return
-            if await read_recorded_facts(self.journal, session, seen):
+            if await owned_reading.read_recorded_facts(self.journal, session, seen):
                 return
 
     async def read_facts(self, session: OwnedSession, after: int = 0) -> Sequence[Fact]:
@@ -248,7 +248,7 @@ class Service(RunControls):
         Raises ApiError 404 if it was deleted.
         """
         session = await self.read_again(session)
-        facts = await read_recorded_facts(self.journal, session, after)
+        facts = await owned_reading.read_recorded_facts(self.journal, session, after)
         masked = list(self._mask_facts(session.summary.agent, facts))
         setup = session.view.setup
         withhold = setup is not None and setup.withhold_replies
@@ -323,25 +323,23 @@ class Service(RunControls):
         for summary in page:
             known = await self._sessions.read(summary.session)
             if known is not None:
-                recorded = known.summary.agent
-                asked += self._find_questions(recorded, known.projection, known.folder)
+                asked += await self._find_questions(summary, known.projection, known.folder)
         return await add_previews(asked), page.cursor
 
     async def read_questions(self, session: OwnedSession) -> list[OpenQuestion]:
         """Return the questions that wait in a session, with what their calls would change."""
-        recorded = session.summary.agent
-        asked = self._find_questions(recorded, session.view, session.folder)
-        return await add_previews(list(asked))
+        found = await self._find_questions(session.summary, session.view, session.folder)
+        return await add_previews(found)
 
-    def _find_questions(
-        self, recorded: str, view: Projection, folder: WorkFolder | None
-    ) -> Iterator[AskedQuestion]:
-        """Yield the questions of a session, with its agent if it works here."""
-        agent = self._recorded_agents.get(recorded)
+    async def _find_questions(
+        self, summary: SessionSummary, view: Projection, folder: WorkFolder | None
+    ) -> list[AskedQuestion]:
+        """Return the questions of a session, with its agent if it works here."""
+        agent = self._recorded_agents.get(summary.agent)
         # Workers may be on other machines, which have other files.
         parts = agent.parts if agent is not None and self._drives else None
-        for question in view.questions:
-            yield parts, question, folder
+        waiting = await owned_reading.drop_decided(self.journal, view.questions)
+        return [(parts, question, folder) for question in waiting]
 
     # Driving.
 

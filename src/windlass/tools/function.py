@@ -357,14 +357,14 @@ def _check_functions(options: ToolOptions, spec: ToolSpec) -> None:
     for option in ("reconcile", "snapshot", "undo"):
         function = options.get(option)
         if function is not None:
-            _check_takes_context(option, function, spec)
+            _check_parameters(option, function, spec, RunContext(deps=None))
     if options.get("snapshot") is not None and not spec.undo:
         raise ConfigError(f"tool {spec.name!r}: snapshot= is only of use with undo=")
     if spec.undo and spec.effect == "read":
         raise ConfigError(f"tool {spec.name!r}: there is nothing to undo in a read")
     preview = options.get("preview")
     if preview is not None:
-        _check_preview(preview, spec)
+        _check_parameters("preview", preview, spec)
 
 
 def _check_resource(pattern: str, spec: ToolSpec) -> None:
@@ -383,21 +383,13 @@ def _check_resource(pattern: str, spec: ToolSpec) -> None:
             )
 
 
-def _check_takes_context(option: str, function: ToolFunction, spec: ToolSpec) -> None:
-    names = [*spec.parameters.get("properties", {})]
-    context: RunContext[None] = RunContext(deps=None)
-    try:
-        inspect.signature(function).bind(context, **dict.fromkeys(names))
-    except TypeError:
-        expected = ", ".join(["context", *names])
-        raise ConfigError(f"tool {spec.name!r}: {option} must take ({expected})") from None
-
-
-def _check_preview(preview: ToolFunction, spec: ToolSpec) -> None:
+def _check_parameters(
+    option: str, function: ToolFunction, spec: ToolSpec, *context: RunContext[None]
+) -> None:
     names = [*spec.parameters.get("properties", {})]
     try:
-        inspect.signature(preview).bind(**dict.fromkeys(names))
+        inspect.signature(function).bind(*context, **dict.fromkeys(names))
     except TypeError:
-        raise ConfigError(
-            f"tool {spec.name!r}: preview must take ({', '.join(names)}), and no context"
-        ) from None
+        expected = ", ".join(["context", *names] if context else names)
+        only = "" if context else ", and no context"
+        raise ConfigError(f"tool {spec.name!r}: {option} must take ({expected}){only}") from None

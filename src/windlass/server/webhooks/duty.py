@@ -18,6 +18,7 @@ from windlass.logs import get_logger
 from windlass.ports import ConfirmableLease, Journal, Lease, SessionCatalog, SessionLeases
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
+from windlass.server.owned_reading import drop_decided
 from windlass.server.owned_records import full_name
 from windlass.server.session_directory import OwnedSession
 from windlass.server.webhooks.delivery import HookDelivery, HookSource
@@ -195,9 +196,8 @@ class WebhookDuty:
             facts = await self._service.read_facts(found, after)
         except ApiError:
             return None
-        questions = {
-            (question.session, question.call_id): question for question in found.view.questions
-        }
+        waiting = await drop_decided(self._service.journal, found.view.questions)
+        questions = {(question.session, question.call_id): question for question in waiting}
         return SessionReading(found.summary, found.owner, facts, questions)
 
     def _add_link(self, hook: Webhook, message: HookMessage) -> HookMessage:

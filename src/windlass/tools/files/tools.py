@@ -9,9 +9,11 @@ the file to find out which of the two it is.
 import asyncio
 import itertools
 from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from msgspec import Meta
+from msgspec.structs import replace as struct_replace
 
 from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ModelRetry
@@ -75,8 +77,10 @@ def file_tools(
         return f"file:{workspace.resource_key(arguments['path'])}"
 
     files = FileToolset(workspace)
+    read = make_tool(files.read, effect="read", resource=file_resource)
     return (
-        make_tool(files.read, effect="read", resource=file_resource),
+        # Whatever parses a file does so in a process of its own.
+        replace(read, spec=struct_replace(read.spec, isolated=True)),
         make_tool(files.glob, effect="read"),
         make_tool(files.grep, effect="read"),
         tool(
