@@ -62,8 +62,9 @@ def resolve_model(  # noqa: PLR0913 - keywords with defaults, as an agent has th
 
     Keys, base URLs and proxies are looked up in `environ`, by default the environment of this
     process and the file `.env`; `key` and `base_url` win over it. `info` replaces everything that
-    is known of the model, `price` only its price. A model that its provider does not list is a
-    warning in the log, and an error if `strict`. Nothing is sent. Raises ConfigError.
+    is known of the model, `price` only its price. If `strict`, the provider must list the model.
+
+    Nothing is sent. Raises ConfigError if the name, the key, the URL or an option is wrong.
     """
     environ = read_environment() if environ is None else environ
     options = options or ModelOptions()
