@@ -228,12 +228,12 @@ async def test_who_only_measures_has_seen_nothing(
     script: list[ScriptedReply] = [[say("Half of"), drop()], "Whole."]
     with ScriptedModel(script) as model:
         agent = Agent(model, clock=clock, telemetry=telemetry(collector))
-        assert (await agent.run("Well?")).text == "Whole."
+        assert (await agent.run("Well?", on_partial="fail")).text == "Whole."
     assert [error_type_of(one) for one in collector.spans_named("chat model")] == ["network", None]
     with ScriptedModel(script[:1]) as model:
         agent = Agent(model, clock=clock, telemetry=telemetry(collector))
         with pytest.raises(RunFailed):
-            await agent.run("Well?", on_event=lambda _: None)
+            await agent.run("Well?", on_event=lambda _: None, on_partial="fail")
 
 
 async def test_a_run_that_fails_says_how(collector: SpanCollector, clock: VirtualClock) -> None:
