@@ -3,19 +3,21 @@
 Invariant: an answer is a message, and the store decides the question when it accepts it. The driver
 of the run records it; without one, it waits for the next. A question of a sub-agent is answered at
 the top, because only the root of a tree is driven: the root passes the answer on. A journal without
-mailboxes has one writer at a time, so there the answer is recorded at once.
+mailboxes has one writer at a time, so there the answer is recorded at once. So is the answer to a
+question that an older version asked, of which the store has no row.
 """
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from windlass.agent.approvals import find_asking_call, make_answer
+from windlass.agent.approvals import find_asking_call, has_row, make_answer
 from windlass.agent.control import ControlReceipt
 from windlass.agent.options import build_mask, check_session
-from windlass.core.errors import NothingToDo, QuestionDecided
+from windlass.core.errors import NothingToDo, QuestionDecided, UpgradeUnfinished
 from windlass.core.events import CallAnswered, Fact
 from windlass.core.fold.run import fold
 from windlass.core.mail import AnswerMail
@@ -145,10 +147,11 @@ async def post_answer(
     mask = mask or build_mask(None)
     asking = asked.asking
     root = asked.root
+    record = partial(
+        _record_answer, journal, asking.session, call_id, reply, clock, digest, by, mask
+    )
     if not isinstance(journal, Mailbox) or root.run is None:
-        return await _record_answer(
-            journal, asking.session, call_id, reply, clock, digest, by, mask
-        )
+        return await record()
     message = _make_message(asked, root.run.number, call_id, reply, digest=digest, mask=mask)
     try:
         mail = await journal.post_mail(root.session, message, by=mask.mask_text(by))
@@ -159,6 +162,10 @@ async def post_answer(
             with suppress(NothingToDo):
                 await journal.post_mail(root.session, expired, by=CLOCK)
         raise
+    except (NothingToDo, UpgradeUnfinished):
+        if await has_row(journal, asking.session, call_id):
+            raise
+        return await record()
     return ControlReceipt(journal, root.session, root.run.number, mail=mail, after=root.seq)
 
 

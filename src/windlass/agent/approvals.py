@@ -249,7 +249,8 @@ async def _give_answer(
     if not _is_open(state, question) or state.run is None:
         return True
     now = max(world.clock.now(), state.at)
-    if not isinstance(journal, Mailbox):
+    call_id = question.call.id
+    if not isinstance(journal, Mailbox) or not await has_row(journal, state.session, call_id):
         await recorder.record_from(
             lambda state: (_answer_or_deny(state, question, reply, now, by),)
         )
@@ -257,7 +258,7 @@ async def _give_answer(
     fact = recorder.mask.mask_fact(_answer_or_deny(state, question, reply, now, by))
     verdict = fact.verdict if isinstance(fact, CallAnswered) and not fact.grant else reply
     message = AnswerMail(
-        run=state.run.number, call_id=question.call.id, digest=question.digest, verdict=verdict
+        run=state.run.number, call_id=call_id, digest=question.digest, verdict=verdict
     )
     try:
         await journal.post_mail(state.session, message, by=by)
@@ -267,6 +268,12 @@ async def _give_answer(
         return False
     await take_mail()
     return True
+
+
+async def has_row(mailbox: Mailbox, session: str, call_id: str) -> bool:
+    """Whether a store keeps an open question. One that an older version asked has no row."""
+    rows = await mailbox.read_questions(session)
+    return any(row.call_id == call_id for row in rows)
 
 
 def _answer_or_deny(

@@ -43,7 +43,7 @@ def advance_questions(
     rows = dict(unsettled)
     for fact in facts:
         match fact:
-            case CallJudged(call_id=call_id, verdict=Ask(expires_at=expires_at)):
+            case CallJudged(call_id=call_id, verdict=Ask(expires_at=expires_at)) if fact.digest:
                 rows[call_id] = QuestionRow(call_id, QuestionTerms(fact.digest, expires_at))
             case CallAnswered(call_id=call_id) if call_id in rows:
                 rows[call_id] = _settle_answered(rows[call_id], fact)
