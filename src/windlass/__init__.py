@@ -107,6 +107,7 @@ if TYPE_CHECKING:
         Usage,
         UserMessage,
     )
+    from windlass.core.projection.changes import forget_streamed_text
     from windlass.core.projection.entries import (
         EarlierEntry,
         FailureEntry,
@@ -118,7 +119,6 @@ if TYPE_CHECKING:
     )
     from windlass.core.projection.project import (
         apply_event,
-        forget_streamed_text,
         nest_events,
         project_events,
     )
@@ -410,7 +410,7 @@ LAZY_MODULES: LazyModules = {
     "delegate": "windlass.agent.subagents",
     "explain": "windlass.core.audit.explain",
     "fold": "windlass.core.fold.run",
-    "forget_streamed_text": "windlass.core.projection.project",
+    "forget_streamed_text": "windlass.core.projection.changes",
     "hand_over_tool": "windlass.agent.handover",
     "knowledge_tools": "windlass.agent.knowledge_tools",
     "nest_events": "windlass.core.projection.project",

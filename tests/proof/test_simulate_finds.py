@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pytest
 
+from proof.simulate import check_rules, draw_plan, play_plan
 from windlass import Agent, Allow, Budget, Question, RunFailed, tool
 from windlass.core.events import AttemptFailed, CallStarted, Event, RunEnded, TextDelta
 from windlass.core.messages import AssistantMessage
@@ -25,6 +26,16 @@ from windlass.testing import (
 PRICED = ModelInfo("scripted:model", Price(Decimal(1), Decimal(10)), output_max=100)
 ANSWER = 5
 """The append of an answer: after the start, the request, the reply and its verdict."""
+
+SHOWN_BY_CALLERS = (7101647, 7111038, 7120881, 7125201, 7125780, 7125806, 8002139, 8003196)
+"""A run ends, or its process dies, while a sub-agent streams or works."""
+
+
+@pytest.mark.slow
+@pytest.mark.contract("V2")
+@pytest.mark.parametrize("seed", SHOWN_BY_CALLERS)
+def test_a_session_that_once_broke_a_rule_holds_to_all_of_them(seed: int) -> None:
+    check_rules(play_plan(draw_plan(seed)))
 
 
 @tool

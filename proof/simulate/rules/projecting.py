@@ -210,6 +210,11 @@ def _check_conversation(view: Projection, state: State) -> None:
     require(not missing, f"D12: {missing} is shown, but was not said")
     replies = [entry.text for entry in view.entries if isinstance(entry, ReplyEntry)]
     texts = [message.text for message in state.transcript if isinstance(message, AssistantMessage)]
+    # A step enters the transcript whole. The session of a sub-agent whose process died has one that
+    # is open, and a watcher is shown as much of it as is on record.
+    open_step = state.step
+    if open_step is not None:
+        texts.append(open_step.reply.text)
     if not held:
         wanted = [text for text in texts if text.strip()]
         require([text for text in replies if text.strip()] == wanted, f"D12: {replies} / {wanted}")
@@ -219,6 +224,8 @@ def _check_conversation(view: Projection, state: State) -> None:
         if isinstance(message, ToolResults)
         for item in message.items
     }
+    if open_step is not None:
+        results |= {call.id: call.result for call in open_step.calls if call.result is not None}
     for entry in view.entries:
         for call in entry.calls if isinstance(entry, ReplyEntry) and entry.kind == "reply" else ():
             require(call.result == results.get(call.id), f"D12: {call.id}: {call.result}")

@@ -51,10 +51,10 @@ from windlass.core.messages import (
     ToolResult,
     Usage,
 )
+from windlass.core.projection.changes import forget_streamed_text
 from windlass.core.projection.entries import FailureEntry, FallbackEntry, PromptEntry, SteeringEntry
 from windlass.core.projection.project import (
     apply_event,
-    forget_streamed_text,
     nest_events,
     project_events,
     without_live_parts,
@@ -240,6 +240,26 @@ def test_a_sub_agent_is_a_projection_under_its_call() -> None:
     assert (question.session, question.chain) == ("s/c1_0", ("helper",))
     assert view.status.waits_for == "person"
     assert not without_live_parts(view).questions
+
+
+@pytest.mark.parametrize("last", [RunEnded("timed_out", "3 s"), RunResumed()])
+def test_a_sub_agent_streams_nothing_more_once_its_caller_has_stopped(last: Fact) -> None:
+    """D12: a live watcher of the caller is shown what a reader of both records is shown."""
+    outer = [STARTED, ASKED, CALLED, CallJudged("c1_0", Allow()), CallStarted("c1_0", "s/c1_0")]
+    record = placed(*outer, last)
+    facts = placed(STARTED, ASKED, CALLED, CallJudged("c1_0", Allow()), CallStarted("c1_0", "k"))
+    below = placed(STARTED, ASKED)
+    streamed = [*below, TextDelta("Let me", seq=2, nth=1)]
+
+    def watch(innermost: list[Event]) -> Projection:
+        inner = [*facts, *nest_events("c1_0", "below", "s/c1_0/c1_0", innermost)]
+        nested = nest_events("c1_0", "helper", "s/c1_0", inner)
+        return project_events([*record[:-1], *nested, record[-1]], "s")
+
+    [[live], [late]] = [only_call(view).agents for view in (watch(streamed), watch(below))]
+    [[live_below], [late_below]] = [only_call(one.projection).agents for one in (live, late)]
+    assert live_below.projection.reply == late_below.projection.reply
+    assert live_below.projection.reply is not None
 
 
 @pytest.mark.contract("D13")

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from windlass import Agent, LoopPolicy, tool
 from windlass.core.events import Event
 from windlass.core.messages import TextPart
-from windlass.core.projection.project import apply_event, forget_streamed_text, project_events
+from windlass.core.projection.changes import forget_streamed_text
+from windlass.core.projection.project import apply_event, project_events
 from windlass.core.projection.view import Projection
 from windlass.core.verdicts import Allow, Deny, Verdict
 from windlass.journals.memory import MemoryJournal

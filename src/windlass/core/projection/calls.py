@@ -22,6 +22,7 @@ from windlass.core.events import (
 from windlass.core.fold.calls import abandoned_result, arguments_as_written
 from windlass.core.fold.phases import classify_resume, next_phase
 from windlass.core.messages import ArgumentChange, ResultKind, ToolCall, ToolResult
+from windlass.core.projection.changes import stop_agents
 from windlass.core.projection.entries import Place
 from windlass.core.projection.view import (
     CallStatus,
@@ -129,7 +130,7 @@ def _apply_verdict(call: CallView, verdict: AnswerVerdict, at: float) -> CallVie
 def _close_call(call: CallView, result: ToolResult, at: float) -> CallView:
     state = _CLOSED_STATES[result.kind]
     return replace(
-        call,
+        stop_agents(call),
         state=state,
         question=None,
         waits_for=None,
@@ -152,7 +153,7 @@ def take_over_calls(view: Projection, fact: RunResumed, before: Setup | None) ->
         if phase == "proposed":
             call = replace(call, arguments=None, changes=(), verdict=None)
         state = _OPEN_STATES[phase or known.phase]
-        return replace(call, state=state, waits_for=None, progress="")
+        return replace(stop_agents(call), state=state, waits_for=None, progress="")
 
     return _change_open_calls(view, take_over, (fact.seq, 0))
 

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from windlass.core.messages import Charge, Ledger
 from windlass.core.projection.entries import NoticeEntry, NoticeFact, Place
 from windlass.core.projection.runs import RunView
-from windlass.core.projection.view import Entry, Projection
+from windlass.core.projection.streaming import StreamingReply
+from windlass.core.projection.view import CallView, Entry, NestedView, Projection, ReplyEntry
 
 
 def current_run(view: Projection) -> RunView:
@@ -57,3 +58,37 @@ def add_charges(view: Projection, charges: Iterable[Charge | None]) -> Projectio
     run = current_run(view)
     run = replace(run, ledger=reduce(Ledger.add, known, run.ledger))
     return replace(view, run=run, ledger=reduce(Ledger.add, known, view.ledger))
+
+
+def forget_streamed_text(view: Projection) -> Projection:
+    """Return the projection without the text so far.
+
+    For a watcher that comes back: a new connection begins with the text so far, all of it.
+    """
+    if view.reply is None:
+        return view
+    attempt = view.attempt
+    empty = attempt and StreamingReply(attempt.step, attempt.attempt, attempt.model)
+    return replace(view, reply=empty)
+
+
+def stop_agents(call: CallView) -> CallView:
+    """Return a call whose sub-agents stream nothing more to this watcher.
+
+    The watcher is not told how their replies ended. What had streamed is in no record that it
+    reads, so it would be shown as still being written for ever.
+    """
+    if not call.agents:
+        return call
+    return replace(call, agents=tuple(_stop_streaming(agent) for agent in call.agents))
+
+
+def _stop_streaming(agent: NestedView) -> NestedView:
+    view = forget_streamed_text(agent.projection)
+    tail = tuple(
+        replace(entry, calls=tuple(map(stop_agents, entry.calls)))
+        if isinstance(entry, ReplyEntry)
+        else entry
+        for entry in view.tail
+    )
+    return replace(agent, projection=replace(view, tail=tail))

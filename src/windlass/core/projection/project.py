@@ -334,21 +334,6 @@ def nest_events(
     return (NestedEvent(call_id, agent, session, event) for event in events)
 
 
-def forget_streamed_text(view: Projection) -> Projection:
-    """Return the projection without the text so far.
-
-    For a watcher that comes back: a new connection begins with the text so far, all of it.
-    """
-    return view if view.reply is None else replace(view, reply=_empty_reply(view))
-
-
-def _empty_reply(view: Projection) -> StreamingReply | None:
-    attempt = view.attempt
-    if attempt is None:
-        return None
-    return StreamingReply(attempt.step, attempt.attempt, attempt.model)
-
-
 def without_live_parts(view: Projection) -> Projection:
     """Return the projection without what only a live watcher can have; see LIVE_ONLY.
 

@@ -21,7 +21,8 @@ from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ModelRetry, NothingToDo, SessionBusy, WindlassError
 from windlass.core.events import RunEnded
 from windlass.core.faults import Outcome
-from windlass.core.projection.project import apply_event, forget_streamed_text, project_events
+from windlass.core.projection.changes import forget_streamed_text
+from windlass.core.projection.project import apply_event, project_events
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.core.result import Question
