@@ -1,6 +1,7 @@
 """What the simulator has found, once each, in plain words."""
 
 import asyncio
+from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
@@ -19,6 +20,7 @@ from windlass.testing import (
     WaitingJournal,
     call,
     cut,
+    pause,
     say,
     usage,
 )
@@ -29,11 +31,13 @@ ANSWER = 5
 
 SHOWN_BY_CALLERS = (7101647, 7111038, 7120881, 7125201, 7125780, 7125806, 8002139, 8003196)
 """A run ends, or its process dies, while a sub-agent streams or works."""
+COUNTED_BY_A_BUDGET = (7120656, 7126423)
+"""A message cancels or releases a run while it waits for a reply."""
 
 
 @pytest.mark.slow
 @pytest.mark.contract("V2")
-@pytest.mark.parametrize("seed", SHOWN_BY_CALLERS)
+@pytest.mark.parametrize("seed", [*SHOWN_BY_CALLERS, *COUNTED_BY_A_BUDGET])
 def test_a_session_that_once_broke_a_rule_holds_to_all_of_them(seed: int) -> None:
     check_rules(play_plan(draw_plan(seed)))
 
@@ -88,6 +92,29 @@ async def test_a_shared_budget_counts_a_sub_agent_once(clock: VirtualClock) -> N
     await asyncio.sleep(1)
     assert result.cost == Decimal("0.003")
     assert (await journal.read_spending(budget)).usd == Decimal("0.003")
+
+
+@pytest.mark.parametrize("stop", [Agent[str].cancel, Agent[str].release])
+async def test_a_shared_budget_counts_a_request_that_was_cut_short_as_it_is_on_record(
+    clock: VirtualClock, stop: Callable[[Agent[str], str], bool]
+) -> None:
+    """B3: a provider may bill it, so it counts as the most that it can have cost by then."""
+    journal, budget = MemoryJournal(now=clock.now), Budget("team", usd=Decimal(1))
+    agent = Agent(
+        ScriptedModel([[say("Half"), pause(60), say("Whole")]], info=PRICED),
+        budgets=[budget],
+        journal=journal,
+        clock=clock,
+    )
+    running = asyncio.create_task(agent.run("Go.", session="s"))
+    await asyncio.sleep(1)
+    assert stop(agent, "s")
+    result = await running
+    await asyncio.sleep(1)
+    [charge] = result.ledger.charges
+    assert charge.usage is not None
+    assert charge.usage.estimated
+    assert (await journal.read_spending(budget)).usd == charge.usd == result.cost
 
 
 async def test_text_that_was_seen_is_kept_if_the_run_is_stopped_while_its_failure_is_written(

@@ -1,12 +1,14 @@
 """Rules for money: what the provider billed, against the limits and the recorded charges."""
 
 import asyncio
+from collections.abc import Iterator
 from decimal import Decimal
 from functools import reduce
 
 from proof.simulate.agents import POOL
 from proof.simulate.play import PlayedSession
 from proof.simulate.rules.broken import require
+from windlass.core.decide.reserving import own_spending
 from windlass.core.events import AttemptStarted, ContextCompacted, RunResumed, StepProposed
 from windlass.core.fold.run import fold
 from windlass.core.limits import Budget
@@ -90,7 +92,11 @@ def _check_purposes(played: PlayedSession, state: State) -> None:
 
 
 def check_shared_budget(played: PlayedSession) -> None:
-    """B1, B2: sessions that run side by side never spend more than their shared budget."""
+    """B1, B2, B3: sessions side by side never spend more than their shared budget has.
+
+    The budget counts what is on record of them. That is what was billed, unless a request was cut
+    short by a cancel, a release or a fault.
+    """
     limit = played.plan.more.budget_usd
     sessions = (played, *played.beside)
     if limit is None or not all(one.plan.usage_reported for one in sessions):
@@ -99,10 +105,25 @@ def check_shared_budget(played: PlayedSession) -> None:
     require(bill <= limit, f"B2: {bill} billed, the budget was {limit}")
     known = asyncio.run(played.store.read_spending(Budget(POOL, limit))).usd or ZERO
     require(known >= bill, f"B2: {bill} billed, the budget counts {known}")
-    calm = not any(
-        one.has_crashed or one.plan.troubles or one.plan.cancel_after_s is not None
-        for one in sessions
-    )
-    timed = any(one.plan.seconds_max is not None for one in sessions)
-    if calm and not timed:
-        require(known == bill, f"B3: {bill} billed, the budget counts {known}")
+    # What a process that died held is settled when its session is next opened.
+    if not any(one.has_crashed for one in sessions):
+        recorded = sum(map(_recorded_usd, sessions), ZERO)
+        require(known == recorded, f"B3: {recorded} recorded, the budget counts {known}")
+        if not any(map(_has_estimates, sessions)):
+            require(known == bill, f"B3: {bill} billed, the budget counts {known}")
+
+
+def _ledgers(played: PlayedSession) -> Iterator[Ledger]:
+    """Yield what each session spent itself; sub-agents draw on a shared budget themselves."""
+    for state in (played.state, *(fold(key, facts) for key, facts in played.inner.items())):
+        yield own_spending(state.ledger)
+
+
+def _recorded_usd(played: PlayedSession) -> Decimal:
+    return sum((ledger.known_usd for ledger in _ledgers(played)), ZERO)
+
+
+def _has_estimates(played: PlayedSession) -> bool:
+    """Whether a request was cut short: it counts as the most that it can have cost, by design."""
+    charges = (charge for ledger in _ledgers(played) for charge in ledger.charges)
+    return any(charge.usage is None or charge.usage.estimated for charge in charges)
