@@ -27,6 +27,10 @@ from windlass import (
     UserMessage,
     tool,
 )
+from windlass.agent import control
+from windlass.core.events import MailRefused
+from windlass.core.mail import SteerMail
+from windlass.core.messages import TextPart
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
@@ -45,6 +49,7 @@ from windlass.testing import (
     run_virtual,
     say,
 )
+from windlass.tools import RunContext
 
 pytestmark = pytest.mark.slow
 
@@ -169,6 +174,43 @@ async def test_it_needs_an_open_run(clock: VirtualClock) -> None:
             await agent.steer("s", "One more thing.")
         with pytest.raises(ConfigError, match="empty"):
             await agent.steer("s", " ")
+
+
+@pytest.mark.contract("L8")
+async def test_a_run_that_undoes_another_takes_no_message(clock: VirtualClock) -> None:
+    """L8: it asks no model, so what it accepted would not be read. A new run is begun instead."""
+
+    async def give_back(context: RunContext, room: str) -> str:
+        await asyncio.sleep(1)
+        return f"{room} is free"
+
+    @tool(undo=give_back)
+    def book(room: str) -> str:
+        """Book a room."""
+        return f"{room} is booked"
+
+    journal = MemoryJournal(now=clock.now)
+    with ScriptedModel([call("book", {"room": "a"}), "Booked.", "I see."]) as model:
+        agent = Agent(model, tools=[book], journal=journal, clock=clock)
+        other = Agent(ScriptedModel([]), tools=[book], journal=journal, clock=clock)
+        await agent.run("Book.", session="s")
+        undoing = asyncio.create_task(agent.undo("s"))
+        await asyncio.sleep(0.5)
+        for speak in (agent.steer, other.steer, partial(control.steer, journal)):
+            with pytest.raises(NothingToDo, match="undoes an earlier one"):
+                await speak("s", "Stop.")
+        # One that was posted to the run by its number is refused by a fact.
+        await journal.post_mail("s", SteerMail(run=2, prompt=(TextPart("Stop."),)), by="ann")
+        result = await agent.run("And now?", session="s", on_busy="steer")
+        assert (await undoing).completed
+    assert result.text == "I see."
+    facts = await journal.read("s")
+    assert not [fact for fact in facts if isinstance(fact, SteeringGiven)]
+    [refused] = [fact for fact in facts if isinstance(fact, MailRefused)]
+    assert (refused.kind, refused.reason) == (
+        "steer",
+        "the run undoes an earlier one and asks no model",
+    )
 
 
 @pytest.mark.realtime

@@ -31,13 +31,15 @@ ANSWER = 5
 
 SHOWN_BY_CALLERS = (7101647, 7111038, 7120881, 7125201, 7125780, 7125806, 8002139, 8003196)
 """A run ends, or its process dies, while a sub-agent streams or works."""
+STEERED_WHILE_UNDONE = (7100165, 7124794)
+"""A person speaks to a session while its run is undone."""
 COUNTED_BY_A_BUDGET = (7120656, 7126423)
 """A message cancels or releases a run while it waits for a reply."""
 
 
 @pytest.mark.slow
 @pytest.mark.contract("V2")
-@pytest.mark.parametrize("seed", [*SHOWN_BY_CALLERS, *COUNTED_BY_A_BUDGET])
+@pytest.mark.parametrize("seed", [*SHOWN_BY_CALLERS, *STEERED_WHILE_UNDONE, *COUNTED_BY_A_BUDGET])
 def test_a_session_that_once_broke_a_rule_holds_to_all_of_them(seed: int) -> None:
     check_rules(play_plan(draw_plan(seed)))
 

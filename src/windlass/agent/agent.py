@@ -350,7 +350,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
         """Say something to a run while it is running; it is taken up before the next step.
 
         Returns once it is recorded, so that a crash does not lose it. Raises NothingToDo if the
-        session has no open run.
+        session has no open run, or one that undoes an earlier run.
         """
         parts = self._planner.check_prompt(prompt)
         try:

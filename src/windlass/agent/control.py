@@ -148,11 +148,12 @@ async def steer(
     """Say something to a run before its next step, whoever drives it, or until somebody does.
 
     The open run is meant unless `run` is given. A message with a key counts once, however often it
-    is posted. Raises NothingToDo if there is no such session or its run has ended, ConfigError if
-    the message cannot be taken, MailboxFull.
+    is posted. Raises NothingToDo if there is no such session, its run has ended or its run undoes
+    an earlier one; ConfigError if the message cannot be taken; MailboxFull.
     """
     parts = check_prompt(prompt)
     target = await find_open_run(journal, session, run)
+    check_takes_steering(target.state)
     masked = build_mask(None).mask_fact(SteeringGiven(parts))
     if isinstance(masked, SteeringGiven):
         parts = masked.prompt
@@ -358,6 +359,17 @@ def check_still_open(state: State, run: int | None) -> RunState:
             f"run {run} of session {state.session} is not open: the open run is {last.number}"
         )
     return last
+
+
+def check_takes_steering(state: State) -> None:
+    """Raise NothingToDo if the last run of a session asks no model any more."""
+    if not state.is_active:
+        raise NothingToDo(f"session {state.session} has no open run: start a new run instead")
+    if not state.takes_steering:
+        raise NothingToDo(
+            f"the open run of session {state.session} undoes an earlier one and asks no model: "
+            "start a new run when it has ended"
+        )
 
 
 def require_mailbox(journal: Journal) -> Mailbox:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from windlass.agent.approvals import answer_from_mail, consult_approver, deny_expired
 from windlass.agent.call_requests import LiveCallRequests
 from windlass.agent.child_sessions import UndrivenRuns
+from windlass.agent.control import check_takes_steering
 from windlass.agent.following import follow_driver, follow_session
 from windlass.agent.nested_calls import NestedCallSession
 from windlass.agent.observers import (
@@ -221,23 +222,22 @@ class LiveRuns:
         """Record what a person says to a run that this agent drives, or that nobody drives.
 
         Returns once it is durable; the run takes it up before its next step. Raises NothingToDo if
-        the session has no open run.
+        the session has no open run, or one that undoes an earlier run.
         """
         driver = self.find_live(session)
         if driver is not None:
             if not await _await_in_loop_of(driver, driver.inbox.steer(fact)):
-                raise _no_open_run(session)
+                check_takes_steering(await self.read_state(session))
+                raise NothingToDo(f"the run of session {session} is about to end: start a new one")
             return
         # Read before the session is taken: a run that begins meanwhile must not find it taken.
         state = await self.read_state(session)
         if not state.seq:
             raise await self.unknown_session(session)
-        if not state.is_active:
-            raise _no_open_run(session)
+        check_takes_steering(state)
 
         def opening(state: State) -> Sequence[Fact]:
-            if not state.is_active:
-                raise _no_open_run(session)
+            check_takes_steering(state)
             return (fact,)
 
         await self.write_facts(session, opening)
@@ -389,7 +389,3 @@ async def _await_in_loop_of(driver: RunDriver, work: Coroutine[Any, Any, ValueT]
     if driver.event_loop is asyncio.get_running_loop():
         return await work
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, driver.event_loop))
-
-
-def _no_open_run(session: str) -> NothingToDo:
-    return NothingToDo(f"session {session} has no open run: start a new run instead")

@@ -275,7 +275,7 @@ class RunStarter(Generic[OutputT]):
 
     async def _steer(self, session: str, task: RunTask) -> RunHandle[OutputT] | None:
         state = await self._runs.read_state(session)
-        if not state.is_active or state.run is None:
+        if state.run is None or not state.takes_steering:
             await wait_for_change(self._journal, session, state.seq, wait_s=0.2)
             return None
         number = state.run.number
@@ -284,7 +284,7 @@ class RunStarter(Generic[OutputT]):
                 self._journal, session, task.prompt, run=number, by=task.caller, key=task.key
             )
         except ForOperator:
-            if (await self._runs.read_state(session)).is_active:
+            if (await self._runs.read_state(session)).takes_steering:
                 raise
             return None
         return self._make_handle(session, run=number)

@@ -287,6 +287,11 @@ class State(msgspec.Struct, frozen=True, gc=False):
         return self.run is not None and self.run.outcome is None
 
     @property
+    def takes_steering(self) -> bool:
+        """Whether a run is open whose model can be told something. A run that undoes has none."""
+        return self.run is not None and self.run.outcome is None and not self.run.is_undo
+
+    @property
     def step_calls(self) -> tuple[CallState, ...]:
         """The calls of the open step; empty if no step is open."""
         return self.step.calls if self.step else ()

@@ -255,6 +255,8 @@ def _make_fact(state: State, letter: Letter, make_answer: MakeAnswer) -> Fact | 
     by = letter.by
     is_paused = run is not None and run.pause is not None
     match letter.message:
+        case SteerMail() if not state.takes_steering:
+            return "the run undoes an earlier one and asks no model"
         case SteerMail(prompt=prompt):
             return SteeringGiven(prompt, by, number)
         case PauseMail(reason=reason):

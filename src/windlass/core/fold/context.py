@@ -146,6 +146,8 @@ def mask_saving(message: Message) -> int:
 
 def apply_steering_given(state: State, run: RunState, fact: SteeringGiven) -> State:
     """Keep a message of a person until the model can be asked again."""
+    if run.is_undo:
+        raise_illegal_fact(fact, "the run undoes another one and asks no model")
     message = UserMessage(fact.prompt)
     return replace(state, run=replace(run, pending=(*run.pending, message)))
 
