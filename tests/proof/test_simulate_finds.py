@@ -29,17 +29,38 @@ PRICED = ModelInfo("scripted:model", Price(Decimal(1), Decimal(10)), output_max=
 ANSWER = 5
 """The append of an answer: after the start, the request, the reply and its verdict."""
 
-SHOWN_BY_CALLERS = (7101647, 7111038, 7120881, 7125201, 7125780, 7125806, 8002139, 8003196)
+SHOWN_BY_CALLERS = (
+    7101647,
+    7111038,
+    7120881,
+    7125201,
+    7125780,
+    7125806,
+    8002139,
+    8003196,
+    8005808,
+    8006218,
+)
 """A run ends, or its process dies, while a sub-agent streams or works."""
 STEERED_WHILE_UNDONE = (7100165, 7124794)
 """A person speaks to a session while its run is undone."""
-COUNTED_BY_A_BUDGET = (7120656, 7126423)
+UNDONE_BEFORE_IT_BEGAN = (8004140,)
+"""A run is undone whose sub-agent was called and had not begun when the process died."""
+COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
 """A message cancels or releases a run while it waits for a reply."""
 
 
 @pytest.mark.slow
 @pytest.mark.contract("V2")
-@pytest.mark.parametrize("seed", [*SHOWN_BY_CALLERS, *STEERED_WHILE_UNDONE, *COUNTED_BY_A_BUDGET])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *SHOWN_BY_CALLERS,
+        *STEERED_WHILE_UNDONE,
+        *UNDONE_BEFORE_IT_BEGAN,
+        *COUNTED_BY_A_BUDGET,
+    ],
+)
 def test_a_session_that_once_broke_a_rule_holds_to_all_of_them(seed: int) -> None:
     check_rules(play_plan(draw_plan(seed)))
 

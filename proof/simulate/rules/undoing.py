@@ -53,11 +53,11 @@ def _check_session(
     for fact in (*facts, *undo_facts):
         if isinstance(fact, CallStarted):
             started.setdefault(fact.call_id, fact)
-    undone_by: dict[str, str] = {}
+    undone_by: dict[str, CallStarted] = {}
     for plan in (fact for fact in undo_facts if isinstance(fact, UndoPlanned)):
         _check_plan(plan, started, helpers)
-        undone_by |= {undone.by: started[undone.call_id].key for undone in plan.undone}
-    _check_reported(undo_facts, started, done, helpers, undone_by)
+        undone_by |= {undone.by: started[undone.call_id] for undone in plan.undone}
+    _check_reported(undo_facts, started, done, undone_by)
 
 
 def _check_plan(
@@ -118,13 +118,12 @@ def _check_reported(
     facts: Sequence[Fact],
     started: Mapping[str, CallStarted],
     done: Counter[str],
-    helpers: frozenset[str],
-    undone_by: Mapping[str, str],
+    undone_by: Mapping[str, CallStarted],
 ) -> None:
-    """What is reported as undone was undone."""
+    """What is reported as undone was undone. A helper's own session says what was undone of it."""
     for fact in facts:
         if not isinstance(fact, CallFinished) or fact.result.kind != "value":
             continue
-        if undone_by[fact.call_id] not in helpers:
+        if undone_by[fact.call_id].name != HELPER:
             key = started[fact.call_id].key
             require(done[key] == 1, f"J2: {key} is reported as undone, and was not")
