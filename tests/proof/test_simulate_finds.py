@@ -44,6 +44,8 @@ SHOWN_BY_CALLERS = (
 """A run ends, or its process dies, while a sub-agent streams or works."""
 STEERED_WHILE_UNDONE = (7100165, 7124794)
 """A person speaks to a session while its run is undone."""
+RESUMED_WHILE_STEERED = (7112115, 7113353, 8000977)
+"""A run is resumed in the moment in which a message to it is written."""
 UNDONE_BEFORE_IT_BEGAN = (8004140,)
 """A run is undone whose sub-agent was called and had not begun when the process died."""
 COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
@@ -57,6 +59,7 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
     [
         *SHOWN_BY_CALLERS,
         *STEERED_WHILE_UNDONE,
+        *RESUMED_WHILE_STEERED,
         *UNDONE_BEFORE_IT_BEGAN,
         *COUNTED_BY_A_BUDGET,
     ],

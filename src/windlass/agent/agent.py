@@ -379,8 +379,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
         self, session: str, opening: Opening, on_event: Watcher | None
     ) -> RunResult[OutputT]:
         """Drive a run to its end, and wait until it is undone if it is to be."""
-        driver = self._runs.make_driver(session, opening, on_event)
-        result = await self._runs.drive_to_end(driver)
+        result = await self._runs.drive_session(session, opening, on_event)
         await self._sessions.wait_for_undo(session)
         return self._finish(result)
 

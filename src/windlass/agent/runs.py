@@ -35,7 +35,7 @@ from windlass.journals.wording import describe_unknown_session
 from windlass.ports import CallerRun, RunBoundTools, SessionLeases, Watcher, World
 from windlass.runtime.deadlines import Deadlines
 from windlass.runtime.driver import DriverServices, Opening, RunDriver
-from windlass.runtime.leases import hold_session
+from windlass.runtime.leases import hold_session, wait_for_writer
 from windlass.runtime.leftover_tasks import LeftoverTasks, wait_until_done
 from windlass.runtime.publisher import EventPublisher
 from windlass.runtime.recorder import Recorder
@@ -164,6 +164,23 @@ class LiveRuns:
         make_runs = partial(LiveRuns, observer=self._observer)
         make_requests = partial(LiveCallRequests, caller, make_runs)
         return replace(self._world, tools=tools, make_requests=make_requests)
+
+    async def drive_session(
+        self, session: str, opening: Opening, watcher: Watcher | None
+    ) -> RunResult[Any]:
+        """Drive what an opening begins or resumes, and return its result, as `drive_to_end` does.
+
+        Raises SessionBusy if another driver has the session. One who only writes into it, such as
+        a person who says something, is waited for.
+        """
+        while True:
+            driver = self.make_driver(session, opening, watcher)
+            try:
+                return await self.drive_to_end(driver)
+            except SessionBusy:
+                seq = (await self.read_state(session)).seq
+                if not await wait_for_writer(self._world.journal, session, seq):
+                    raise
 
     async def drive_to_end(self, driver: RunDriver) -> RunResult[Any]:
         """Drive a run and return its result. If the caller is cancelled, the run ends first.
