@@ -1,18 +1,29 @@
 """Speaking to a run that is driven: by handles, and by anyone with the journal."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import windlass
-from windlass import Agent, Limits, RaisedLimits, RunEnded, SteeringGiven, tool
+from windlass import Agent, Ask, Event, Limits, RaisedLimits, RunEnded, SteeringGiven, tool
 from windlass.core.errors import MailRejected
-from windlass.core.events import LimitsRaised, RunContinued, RunPaused
+from windlass.core.events import LimitsRaised, RunContinued, RunPaused, RunResumed, RunSuspended
+from windlass.core.mail import ContinueMail
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing import ScriptedModel, call, say
+from windlass.testing import (
+    FixedGate,
+    ScriptedModel,
+    VirtualClock,
+    WaitingJournal,
+    call,
+    check_trace,
+    run_virtual,
+    say,
+)
 
 
 @tool(effect="read")
@@ -51,6 +62,32 @@ async def test_a_run_is_steered_paused_resumed_and_cancelled_by_its_handle() -> 
     result = await driving
     assert result is not None
     assert result.outcome == "cancelled"
+
+
+@pytest.mark.contract("L3", "D4")
+def test_a_message_to_a_run_that_begins_to_wait_adds_no_event_after_its_last() -> None:
+    """L3: whenever it comes, a watcher of `drive` is told once that the run waits, at the end."""
+
+    async def drive_and_post(clock: VirtualClock, after_s: float) -> list[Event]:
+        store = MemoryJournal(now=clock.now)
+        journal = WaitingJournal(store, delay_s=0.01)
+        agent = make_agent(journal, call("look"), gate=FixedGate(Ask("May I?")), clock=clock)
+        await agent.start("Go.", session="s", drive=False)
+        events: list[Event] = []
+        driving = asyncio.create_task(agent.drive("s", on_event=events.append))
+        await store.wait_for_append("s", 0)
+        await asyncio.sleep(after_s)
+        await store.post_mail("s", ContinueMail(run=1), by="ann")
+        await driving
+        return events
+
+    times_driven: set[int] = set()
+    for tick in range(60):
+        events = run_virtual(partial(drive_and_post, after_s=tick / 200))
+        check_trace(events)
+        assert isinstance(events[-1], RunSuspended)
+        times_driven.add(1 + sum(isinstance(event, RunResumed) for event in events))
+    assert times_driven == {1, 2}
 
 
 @pytest.mark.contract("D4")

@@ -313,6 +313,8 @@ class RandomSession:
 
     def _steer(self) -> None:
         """Each time in other words, so that it can be found again."""
+        if not self.state.takes_steering:
+            return
         self._record(SteeringGiven((TextPart(f"By the way, {self.state.seq}."),), by="ann"))
 
     def _grant(self, name: str, verdict: AnswerVerdict) -> Grant | None:

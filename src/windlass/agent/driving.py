@@ -16,7 +16,7 @@ from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
 from windlass.agent.undo_plans import plan_nested_undo
 from windlass.core.decide.undoing import plan_undo
 from windlass.core.errors import ForOperator, NothingToDo, RunUnfinished, SessionBusy
-from windlass.core.events import Fact, MailRefused, RunPaused, RunReleased
+from windlass.core.events import Event, Fact, MailRefused, RunPaused, RunReleased, RunSuspended
 from windlass.core.fold.control import needs_driver
 from windlass.core.fold.run import fold
 from windlass.core.limits import Limits
@@ -62,6 +62,17 @@ class SessionDriver:
         Returns when nothing is left to do, and None if the session has no run. Raises SessionBusy
         if somebody else drives it, SetupDrifted without consent, and NothingToDo if it is unknown.
         """
+        if watcher is None:
+            return await self._drive(session, None, consent=consent)
+        held = _SuspensionHold(watcher)
+        try:
+            return await self._drive(session, held.watch, consent=consent)
+        finally:
+            held.release()
+
+    async def _drive(
+        self, session: str, watcher: Watcher | None, *, consent: bool
+    ) -> RunResult[Any] | None:
         while True:
             state = await self._runs.read_state(session)
             control = await self.read_letters(state, "control")
@@ -332,6 +343,33 @@ class SessionDriver:
             state = await self._runs.read_state(session)
             await journal.remove_mail(session, "prompts", state.prompts_taken)
             await journal.remove_mail(session, "control", state.mail_taken)
+
+
+class _SuspensionHold:
+    """Tells a watcher that a run waits only once it is known that no message lets it go on.
+
+    A message that comes while the driver lets go of a run has it driven again at once. Nothing may
+    come after the event that says that nothing more comes for now.
+    """
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._held: RunSuspended | None = None
+
+    def watch(self, event: Event) -> None:
+        if isinstance(event, RunSuspended):
+            self._held = event
+            return
+        self._held = None
+        self._watcher(event)
+
+    def release(self) -> None:
+        if self._held is None:
+            return
+        try:
+            self._watcher(self._held)
+        except Exception:  # noqa: BLE001 - as in a run: a watcher changes no result
+            _log.exception("a watcher failed")
 
 
 def _refuse_letter(letter: Letter, reason: str) -> MailRefused:
