@@ -114,6 +114,10 @@ def truncate_file(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
+def empty_file(path: Path) -> None:
+    os.truncate(path, 0)
+
+
 def delete_log(path: Path) -> None:
     Path(f"{path}-wal").unlink()
 
@@ -131,9 +135,10 @@ def truncate_log(path: Path) -> None:
 
 
 VANDALS = [
-    (delete_file, "was deleted"),
-    (replace_file, "was replaced"),
-    (truncate_file, "was truncated"),
+    (delete_file, "journal.db: the file was deleted"),
+    (replace_file, "journal.db: the file was replaced"),
+    (truncate_file, "journal.db: the file was truncated"),
+    (empty_file, "journal.db: the file was truncated"),
     (delete_log, "journal.db-wal was deleted"),
     (replace_log, "journal.db-wal was replaced"),
     (truncate_log, "journal.db-wal was truncated"),
@@ -164,6 +169,10 @@ async def test_a_file_that_changed_underneath_is_noticed(
             assert isinstance(error, JournalFailed)
             assert str(path) in str(error)
             assert expected in str(error)
+            # It is said only where it is true: the next test reads it back.
+            assert ("what was confirmed before is in the file" in str(error)) is (
+                vandal is delete_log
+            )
             error = await error_of(journal.put_blob("s", b"kept"))
             assert isinstance(error, JournalFailed)
 

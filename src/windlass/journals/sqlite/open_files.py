@@ -53,7 +53,8 @@ class OpenFiles:
         except OSError:
             raise self._failure(
                 "the file was deleted or moved away while it was in use",
-                "put it back, or open another journal; what was written to it is lost otherwise",
+                "put it and its log back, or open another journal; what was written to it is lost "
+                "otherwise",
             ) from None
         found_id = (found.st_dev, found.st_ino)
         if self._database_id is None:
@@ -72,13 +73,16 @@ class OpenFiles:
     def _is_whole(self) -> bool:
         """Whether a file that became smaller is sound: another program may have vacuumed it."""
         try:
+            # SQLite takes an empty file for a new database, and deletes the log beside it.
+            if not os.stat(self._path).st_size:  # noqa: PTH116 - as above
+                return False
             # A new connection, because the writer's would answer from its cache.
             connection = open_connection(self._path)
             try:
                 return connection.execute("PRAGMA quick_check(1)").get == "ok"
             finally:
                 connection.close()
-        except apsw.Error:
+        except (apsw.Error, OSError):
             return False
 
     def check_log(self) -> None:
@@ -86,10 +90,14 @@ class OpenFiles:
         try:
             found = os.stat(self._log)  # noqa: PTH116 - this is done for each append
         except OSError:
-            self._save_log()
+            # If the file is gone as well, what the log held can be saved nowhere.
+            self._check_database()
+            is_saved = self._save_log()
             raise self._failure(
                 f"its log {self._log} was deleted while it was in use",
-                "close the journal and open it again; what was confirmed before is in the file",
+                "close the journal and open it again; what was confirmed before is in the file"
+                if is_saved
+                else "what only the log held is lost: restore the journal from a backup",
             ) from None
         found_id = (found.st_dev, found.st_ino)
         if self._log_id is None:
@@ -120,12 +128,19 @@ class OpenFiles:
             time.sleep(LOOK_INTERVAL_S)
         return True
 
-    def _save_log(self) -> None:
-        """Move what is in the deleted log, which this connection still has, into the database."""
+    def _save_log(self) -> bool:
+        """Move what is in the deleted log, which this connection still has, into the database.
+
+        Returns whether all of it is there now.
+        """
         try:
-            self._connection.execute("PRAGMA wal_checkpoint(FULL)")
+            busy, frames, saved = next(
+                iter(self._connection.execute("PRAGMA wal_checkpoint(FULL)"))
+            )
         except apsw.Error:
             self._lose_log()
+            return False
+        return not busy and frames == saved
 
     def _lose_log(self) -> None:
         """Note that closing must not write pages of our log to the database, or delete the log."""
