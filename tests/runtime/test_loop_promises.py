@@ -338,6 +338,18 @@ async def test_the_start_and_the_end_of_a_call_carry_the_name_of_its_tool(
     assert [event.name for event in named] == ["look", "look"]
 
 
+@pytest.mark.parametrize("name", ["functions.look", "functions.Look", "default_api.look", "loook"])
+@pytest.mark.contract("T7")
+async def test_a_call_of_an_unknown_tool_is_told_the_near_name(
+    name: str, clock: VirtualClock
+) -> None:
+    """T7: also if the model wrote a namespace before it."""
+    tools = RecordingTools({"look": "seen", "send": "sent"})
+    with ScriptedModel([call(name), "I see."]) as model:
+        result = await Agent(model, tools=tools, clock=clock).run("Go.")
+    assert f"There is no tool '{name}'. Did you mean look?" in str(result.messages)
+
+
 @pytest.mark.parametrize(
     ("choice", "told"), [("loook", "Did you mean look"), ("required", "no tools")]
 )

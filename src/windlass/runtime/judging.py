@@ -18,7 +18,7 @@ from windlass.core.messages import ToolCall, ToolSpec
 from windlass.core.moves import JudgeReply, ProposedCall
 from windlass.core.schema import JsonSchema
 from windlass.core.state import State, find_call
-from windlass.core.suggestions import suggest_names
+from windlass.core.suggestions import find_near_names, suggest_names
 from windlass.core.tool_search import CALL_SPEC
 from windlass.core.verdicts import (
     Allow,
@@ -140,7 +140,11 @@ def _repeated_write(call: ToolCall) -> InvalidCall:
 
 
 def _unknown_tool(call: ToolCall, tool_names: Sequence[str]) -> InvalidCall:
-    message = f"There is no tool {call.name!r}.{suggest_names(call.name, tool_names)}"
+    name = call.name
+    if not find_near_names(name, tool_names):
+        # Some models write a namespace before it: functions.lookup.
+        name = name.rpartition(".")[2]
+    message = f"There is no tool {call.name!r}.{suggest_names(name, tool_names)}"
     return InvalidCall("unknown_tool", message)
 
 
