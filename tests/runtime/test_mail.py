@@ -26,7 +26,7 @@ from windlass import (
     SteeringGiven,
     tool,
 )
-from windlass.core.errors import ConfigError, QuestionDecided
+from windlass.core.errors import ConfigError, JournalFailed, QuestionDecided
 from windlass.core.events import (
     CallAnswered,
     Fact,
@@ -447,6 +447,28 @@ async def test_the_driver_masks_what_came_by_mail(clock: VirtualClock) -> None:
     (given,) = await facts_of(scene.journal, SteeringGiven)
     assert "hunter2" not in given.prompt[0].text + given.by
     assert not await scene.journal.read_mail(SESSION, "control")
+
+
+class BrokenMailbox(MemoryJournal):
+    """A journal whose disk fails when mail is read."""
+
+    @override
+    async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
+        await asyncio.sleep(2)
+        raise JournalFailed("journal x: the disk is full; make room on it")
+
+
+async def test_a_mailbox_that_fails_is_told_in_one_line(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run goes on, and no traceback is written beside its own messages."""
+    scene = Scene(clock, LONG, "Done.", journal=BrokenMailbox(now=clock.now))
+    assert (await scene.start()).completed
+    [first, *_] = [record for record in caplog.records if "mailbox" in record.getMessage()]
+    assert first.getMessage() == (
+        "session s: its mailbox fails: journal x: the disk is full; make room on it"
+    )
+    assert not [record for record in caplog.records if record.exc_info or record.exc_text]
 
 
 async def test_a_journal_without_a_mailbox_works_as_before(clock: VirtualClock) -> None:

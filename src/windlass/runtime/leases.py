@@ -74,7 +74,7 @@ async def is_still_driving(
             return False
         # A lease that was lost and taken again says nothing about the time between.
         facts = await journal.read(session, last_seq)
-    except WindlassError:
-        _log.warning("session %s: it is not known who drives it", session, exc_info=True)
+    except WindlassError as error:
+        _log.warning("session %s: it is not known who drives it: %s", session, error)
         return False
     return not any(isinstance(fact, RunStarted | RunResumed) for fact in facts)

@@ -103,8 +103,8 @@ class MailTaker:
         if self._mailbox is not None:
             try:
                 await self._take_new(self._mailbox)
-            except ForOperator:
-                _log.warning("session %s: its mailbox cannot be read", self._session, exc_info=True)
+            except ForOperator as error:
+                _log.warning("session %s: its mailbox cannot be read: %s", self._session, error)
 
     def listen(self) -> None:
         """Take messages from now on, until `close`."""
@@ -125,8 +125,8 @@ class MailTaker:
             return
         try:
             await self._mailbox.remove_mail(self._session, "control", taken)
-        except WindlassError:
-            _log.warning("session %s: its mailbox cannot be emptied", self._session, exc_info=True)
+        except WindlassError as error:
+            _log.warning("session %s: its mailbox cannot be emptied: %s", self._session, error)
             return
         self._removed_upto = taken
 
@@ -141,10 +141,10 @@ class MailTaker:
             try:
                 await mailbox.wait_for_mail(self._session, "control", self._read_upto)
                 can_take = await self._take_new(mailbox)
-            except ForOperator:
+            except ForOperator as error:
                 if self._recorder.is_closed:
                     return
-                _log.warning("session %s: its mailbox fails", self._session, exc_info=True)
+                _log.warning("session %s: its mailbox fails: %s", self._session, error)
                 await self._clock.sleep(RETRY_S)
 
     async def _take_new(self, mailbox: Mailbox) -> bool:
