@@ -119,10 +119,13 @@ class BatchingSimModel(SimModel):
     async def stream_batches(self, prompt: Prompt) -> AsyncGenerator[tuple[ReplyPiece, ...]]:
         batch: list[ReplyPiece] = []
         fault: ModelError | None = None
+        # A piece that is billed has arrived, so none waits in a batch while the stream does.
+        trouble = self.outside.plan.troubles.get(len(self.outside.billed_requests))
+        together = 1 if trouble in ("slow", "stall") else PIECES_TOGETHER
         try:
             async for piece in self.stream(prompt):
                 batch.append(piece)
-                if isinstance(piece, StreamOpened) or len(batch) == PIECES_TOGETHER:
+                if isinstance(piece, StreamOpened) or len(batch) == together:
                     yield tuple(batch)
                     batch = []
         except ModelError as error:
