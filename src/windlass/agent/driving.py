@@ -102,7 +102,8 @@ class SessionDriver:
                     raise
                 continue
             await self._remove_taken(session)
-            if result.outcome == "released":
+            # A run whose end is not on record is open: it would fail in the same way again.
+            if result.outcome == "released" or not result.recorded:
                 return result
 
     async def plan_undo(

@@ -25,10 +25,11 @@ WindlassError
     ├── FailedByModel     the provider's errors outlasted the attempts
     ├── FailedByOutput    the model's replies never fitted the output type
     ├── FailedByTools     the tools' infrastructure kept failing
-    ├── FailedByJournal   the journal stopped accepting records
+    ├── FailedByJournal   the journal stopped accepting records, or no file can be opened
     └── FailedByBug       an exception that nothing in the runtime expected
 """
 
+import errno
 from collections.abc import Sequence
 from typing import Any
 
@@ -204,7 +205,7 @@ class FailedByTools(RunFailed):
 
 
 class FailedByJournal(RunFailed):
-    """The journal stopped accepting records."""
+    """The journal stopped accepting records, or no file can be opened. The run can be resumed."""
 
 
 class FailedByBug(RunFailed):
@@ -223,8 +224,25 @@ def raise_if_failed(result: RunResult[OutputT]) -> RunResult[OutputT]:
     return result
 
 
+OUT_OF_FILES = (
+    "this process has no file descriptors left. The run is open: close files or raise the limit "
+    "(ulimit -n), then resume it"
+)
+
+
+def is_out_of_files(error: BaseException | None) -> bool:
+    """Whether an exception comes from a process or a machine that can open no more files."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def fault_from_error(error: BaseException) -> Fault:
     """Return the fault of a run that an exception ended: of its journal, or a bug."""
+    if is_out_of_files(error):
+        return Fault("journal", OUT_OF_FILES)
     if isinstance(error, ForOperator):
         return Fault("journal", str(error))
     return Fault("bug", f"{type(error).__name__}: {error}")

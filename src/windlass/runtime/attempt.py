@@ -15,7 +15,7 @@ from typing import Literal, cast
 from msgspec.structs import replace
 
 from windlass.core.decide.reserving import settle_attempt
-from windlass.core.errors import ModelError
+from windlass.core.errors import ModelError, is_out_of_files
 from windlass.core.events import (
     AttemptFailed,
     ContentPiece,
@@ -115,6 +115,8 @@ class ModelAttempt:
             problem = f"the stream ended without its end marker{_describe_age(watchdog)}"
             fault = self._make_fault("incomplete_stream", f"{problem}. {_FIX_INCOMPLETE}")
         except ModelError as error:
+            if is_out_of_files(error):
+                raise  # Asking again would use up the attempts, and end a run that can be resumed.
             fault = error.fault
             limits = error.limits
         except TimeoutError:

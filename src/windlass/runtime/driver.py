@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.decide.undoing import add_undo
-from windlass.core.errors import JournalCorrupt, JournalFailed, fault_from_error
+from windlass.core.errors import OUT_OF_FILES, JournalCorrupt, JournalFailed, fault_from_error
 from windlass.core.events import (
     CallLate,
     Fact,
@@ -316,7 +316,7 @@ class RunDriver:
             case None:
                 return stop or RunReleased(release.reason if release else "")
 
-    async def _consult_approver(self, waiting: WaitForAnswers) -> bool | RunEnded:
+    async def _consult_approver(self, waiting: WaitForAnswers) -> bool | RunEnded | RunReleased:
         """Ask the approver. Returns whether the loop can go on, with answers or with a stop.
 
         An answer that could not be recorded ends the run: then its end is returned.
@@ -358,6 +358,9 @@ class RunDriver:
             self._leftovers.start_task(settle_budgets(self._world.journal, self._recorder.state))
         self._suspend()
         result = build_result(self._recorder.state, recorded=error is None)
+        if release.reason == OUT_OF_FILES:
+            fault = Fault("journal", OUT_OF_FILES)
+            return with_fields(result, outcome="failed", error=fault, recorded=False)
         return result if error is None else with_fields(result, outcome="released")
 
     async def _end_run(self, end: RunEnded) -> RunResult[Any]:

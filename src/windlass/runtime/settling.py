@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windlass.core.errors import JournalFailed, fault_from_error
+from windlass.core.errors import OUT_OF_FILES, JournalFailed, fault_from_error, is_out_of_files
 from windlass.core.events import CallFinished, CallLate, Fact, RunEnded, RunReleased
 from windlass.core.messages import Charge, ToolResult
 from windlass.logs import get_logger
@@ -117,7 +117,12 @@ def find_append_error(closing: asyncio.Task[None]) -> BaseException | None:
     return closing.exception()
 
 
-def make_failed_end(error: BaseException) -> RunEnded:
-    """Return the end of a run that an error stopped."""
+def make_failed_end(error: BaseException) -> RunEnded | RunReleased:
+    """Return the end of a run that an error stopped.
+
+    Without file descriptors it is released: any driver can resume it, like after a full disk.
+    """
+    if is_out_of_files(error):
+        return RunReleased(OUT_OF_FILES)
     fault = fault_from_error(error)
     return RunEnded("failed", fault.message, fault)
