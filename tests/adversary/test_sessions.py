@@ -258,6 +258,34 @@ async def test_a_prompt_that_is_none_is_refused_in_words(prompt: Broken) -> None
         await Agent(ScriptedModel(["Done."])).run(prompt)
 
 
+HALF = "half \ud83d of an emoji"
+
+
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("instructions", lambda: Agent(ScriptedModel([]), instructions=HALF)),
+        ("name", lambda: Agent(ScriptedModel([]), name=HALF)),
+        ("replies", lambda: ScriptedModel([HALF])),
+        ("caller", lambda: Agent(ScriptedModel([])).run_sync("Go.", caller=HALF)),
+        ("caller", lambda: Agent(ScriptedModel([])).run_sync("Go.", caller=HALF, key="k")),
+        ("key", lambda: Agent(ScriptedModel([])).run_sync("Go.", key=HALF)),
+        ("session", lambda: Agent(ScriptedModel([])).run_sync("Go.", session=HALF)),
+        (
+            "instructions",
+            lambda: Agent(ScriptedModel([]), instructions=lambda _: HALF).run_sync("Go."),
+        ),
+        ("by", lambda: asyncio.run(Agent(ScriptedModel([])).steer("s", "Go.", by=HALF))),
+    ],
+)
+def test_half_of_a_character_is_refused_where_it_is_given(
+    name: str, use: Callable[[], object]
+) -> None:
+    """A person acts: no journal can keep it, so they are told which argument has it."""
+    with pytest.raises(ConfigError, match=rf"{name}= cannot be recorded: .* at 5"):
+        use()
+
+
 @pytest.mark.realtime
 async def test_a_bad_session_name_is_no_damaged_file(tmp_path: Path) -> None:
     """J10: to restore the file from a copy is the worst advice for this mistake."""

@@ -35,7 +35,7 @@ from windlass.core.errors import ConfigError, NothingToDo, SessionBusy, raise_if
 from windlass.core.events import Event, SteeringGiven
 from windlass.core.limits import Limits
 from windlass.core.result import OutputT, RunResult
-from windlass.core.session_summary import check_session
+from windlass.core.session_summary import check_session, check_text
 from windlass.core.verdicts import PersonAnswer
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import AsyncClosableJournal, ClosableJournal, Journal, Model, Watcher
@@ -352,9 +352,9 @@ class Agent(BuiltAgent, Generic[OutputT]):
         Returns once it is recorded, so that a crash does not lose it. Raises NothingToDo if the
         session has no open run, or one that undoes an earlier run.
         """
-        parts = self._planner.check_prompt(prompt)
+        parts, by = self._planner.check_prompt(prompt), check_text("by", str(by))
         try:
-            await self._runs.steer(check_session(session), SteeringGiven(parts, str(by)))
+            await self._runs.steer(check_session(session), SteeringGiven(parts, by))
         except SessionBusy:
             await control.steer(self.parts.world.journal, session, parts, by=by)
 

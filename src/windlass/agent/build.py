@@ -26,6 +26,7 @@ from windlass.core.messages import ToolSpec
 from windlass.core.rich_display import DisplayCard, RichDisplay
 from windlass.core.schema import JsonSchema
 from windlass.core.secrets.mask import Mask
+from windlass.core.session_summary import check_text
 from windlass.core.setup import DEFAULT_RETRIES, LoopPolicy, Setup, fill_loop_defaults
 from windlass.core.suggestions import suggest_names
 from windlass.environ import read_environment
@@ -119,7 +120,7 @@ def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptio
         model=models[0].info,
         fallbacks=tuple(fallback.info for fallback in models[1:]),
         summariser=summariser.info if summariser else None,
-        instructions=text,
+        instructions=check_text("instructions", text),
         output_schema=output.schema,
         limits=options.get("limits") or Limits(),
         session_limits=options.get("session_limits") or SessionLimits(),
@@ -226,7 +227,7 @@ def _build_world(
         tools=toolbox,
         gate=_build_gate(options.get("gate"), approver),
         approver=approver,
-        agent=options.get("name", ""),
+        agent=check_text("name", options.get("name", "")),
         journal=journal,
         blobs=_blobs_only(journal) if isinstance(journal, BlobStore) else None,
         clock=options.get("clock") or RealClock(),

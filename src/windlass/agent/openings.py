@@ -29,6 +29,7 @@ from windlass.core.events import (
 from windlass.core.limits import Budget, Limits, tighten_limits
 from windlass.core.messages import ContentPart, Label, Message, TextPart, ToolSpec
 from windlass.core.secrets.mask import Mask
+from windlass.core.session_summary import check_text
 from windlass.core.setup import Setup, describe_drift
 from windlass.core.state import StartKey, State
 from windlass.core.work_folder import WorkFolder
@@ -188,7 +189,8 @@ class RunOpenings:
         setup = self._limited_setup(briefing.context)
         if self._instructions is None:
             return setup
-        setup = replace(setup, instructions=self._instructions(briefing))
+        instructions = check_text("instructions", self._instructions(briefing))
+        setup = replace(setup, instructions=instructions)
         return self._mask.mask_setup(setup)
 
     def _limited_setup(self, context: Mapping[str, Any]) -> Setup:

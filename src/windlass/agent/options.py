@@ -24,7 +24,7 @@ from windlass.core.limits import Budget, Limits, SessionLimits, tighten_limits
 from windlass.core.messages import ContentPart, Label, Message, TextPart
 from windlass.core.secrets.mask import VALUE_CHARS_MIN, Mask
 from windlass.core.secrets.secret import Secret
-from windlass.core.session_summary import check_session
+from windlass.core.session_summary import check_session, check_text
 from windlass.core.setup import LoopPolicy, Price, RetryPolicy
 from windlass.core.suggestions import suggest_names
 from windlass.environ import find_secrets, read_dotenv, read_process_environment
@@ -249,7 +249,7 @@ def check_run_options(options: RunOptions) -> CheckedRunOptions:
         if label not in LABELS:
             raise ConfigError(f"there is no label {label!r}.{suggest_names(label, LABELS)}")
     return CheckedRunOptions(
-        caller=str(options.get("caller", "")),
+        caller=check_text("caller", str(options.get("caller", ""))),
         context=_check_context(_add_priority(_add_limits(options), options)),
         pinned=bool(options.get("pinned", False)),
         labels=labels,
@@ -315,7 +315,7 @@ def _check_choice(name: str, value: Any, choices: Any) -> Any:  # noqa: ANN401 -
 def _check_key(key: str) -> str:
     if not isinstance(key, str) or len(key) > KEY_CHARS_MAX:  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
         raise ConfigError(f"key= must be a str of at most {KEY_CHARS_MAX} characters")
-    return key
+    return check_text("key", key)
 
 
 def _check_trace(trace: str) -> str:

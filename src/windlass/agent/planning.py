@@ -17,6 +17,7 @@ from windlass.agent.options import (
 )
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ContentPart, Message, UserMessage
+from windlass.core.session_summary import check_text
 from windlass.ports import RefusesContent
 
 
@@ -47,7 +48,8 @@ class RunPlanner:
         """Return the session of a run: as given, as its key says, or a new one."""
         key = options.get("key", "")
         if session is None and key:
-            return name_session(self._parts.world.agent, str(options.get("caller", "")), key)
+            caller = check_text("caller", str(options.get("caller", "")))
+            return name_session(self._parts.world.agent, caller, check_text("key", key))
         return choose_session(session)
 
     def check_prompt(self, prompt: PromptInput) -> tuple[ContentPart, ...]:

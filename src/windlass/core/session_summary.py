@@ -114,7 +114,20 @@ def check_session(session: str) -> str:
         raise ConfigError(f"session={session!r}: the name of a session must be a str")
     if not session.strip():
         raise ConfigError(f"session={session!r}: the name of the session is empty")
-    return session
+    return check_text("session", session)
+
+
+def check_text(name: str, text: str) -> str:
+    """Return a text that a caller gave as `name`. Raises ConfigError if it cannot be recorded."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"{name}= cannot be recorded: it has half of a character at {error.start} "
+                f"({text[error.start]!r})"
+            ) from None
+    return text
 
 
 def advance_summary(summary: SessionSummary, facts: Iterable[Fact]) -> SessionSummary:

@@ -34,6 +34,7 @@ from windlass.core.events import (
     UsageDelta,
 )
 from windlass.core.messages import Usage
+from windlass.core.session_summary import check_text
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.testing.prompts import PromptChecker
@@ -204,6 +205,7 @@ class ScriptedModel:
                 beats.append(ReplyBeat(pieces, item))
                 pieces = []
             elif isinstance(item, ScriptedText):
+                check_text("replies", item.text)
                 pieces += item.split_pieces(self._token_chars)
             elif isinstance(item, ScriptedCall):
                 pieces += item.split_pieces(at_call, f"call_{request}_{at_call}")
