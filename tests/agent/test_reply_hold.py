@@ -212,3 +212,17 @@ async def test_without_a_gate_for_replies_text_is_shown_at_once(clock: VirtualCl
     words = [say("Hi"), pause(1.0), say("you")]
     await Agent(ScriptedModel([words]), gate=FixedGate(), clock=clock).run("Go.", on_event=watch)
     assert shown_at == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("script", [[[say(BAD), drop()], "Hello."], [BAD]])
+async def test_the_result_of_a_run_that_was_released_has_nothing_that_was_not_judged(
+    script: Any, clock: VirtualClock
+) -> None:
+    """After an attempt that broke off, and while a whole reply is judged."""
+    rules = LoopPolicy(on_partial="restart")
+    agent = Agent(ScriptedModel(script), gate=gate(delay_s=60), rules=rules, clock=clock)
+    running = asyncio.create_task(agent.run("Tell me.", session="s"))
+    await asyncio.sleep(0.1)
+    assert agent.release("s", grace_s=0.0)
+    result = await running
+    assert (result.outcome, result.text, result.partial_text) == ("released", "", "")

@@ -46,6 +46,8 @@ STEERED_WHILE_UNDONE = (7100165, 7124794)
 """A person speaks to a session while its run is undone."""
 RESUMED_WHILE_STEERED = (7112115, 7113353, 8000977)
 """A run is resumed in the moment in which a message to it is written."""
+PAUSED_BEFORE_ITS_REPLY_IS_JUDGED = (8011028,)
+"""A run with a gate on replies is paused after an attempt that broke off."""
 STOPPED_IN_A_STALLED_REPLY = (8008466,)
 """A run ends after the stream of its reply has fallen silent."""
 SPOKEN_TO_AS_IT_BEGINS_TO_WAIT = (7104186,)
@@ -64,6 +66,7 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
         *SHOWN_BY_CALLERS,
         *STEERED_WHILE_UNDONE,
         *RESUMED_WHILE_STEERED,
+        *PAUSED_BEFORE_ITS_REPLY_IS_JUDGED,
         *STOPPED_IN_A_STALLED_REPLY,
         *SPOKEN_TO_AS_IT_BEGINS_TO_WAIT,
         *UNDONE_BEFORE_IT_BEGAN,

@@ -166,12 +166,14 @@ def build_result(state: State, *, recorded: bool) -> RunResult[Any]:
     setup = state.setup
     if run is None or setup is None:
         raise ValueError("no run has started")
+    # A run that is paused or waits may hold text that its gate has not allowed.
+    is_unjudged = setup.withhold_replies and run.reply is not None and not run.passed
     return RunResult(
         outcome=run.outcome or _outcome_so_far(state),
         reason=run.reason or (run.pause.reason if run.pause else ""),
         output=None,
-        text=run.text,
-        partial_text=run.partial,
+        text="" if is_unjudged else run.text,
+        partial_text="" if setup.withhold_replies else run.partial,
         messages=tuple(state.transcript),
         new_from=run.new_from,
         ledger=run.ledger,
