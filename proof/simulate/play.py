@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
+from random import Random
 from typing import Any
 
 from proof.simulate.agents import build_agent
@@ -42,6 +43,8 @@ from windlass.testing.faults import PowerCut
 PROCESSES_MAX = 60
 LINGER_S = 4.0
 """Seconds that a process lives on after its run."""
+CLOCK_SET_SHARE = 0.1
+"""Of the processes in whose time the wall clock is set."""
 WRONG_DIGEST = "0" * 32
 """A digest that no arguments have."""
 
@@ -175,6 +178,7 @@ async def _run_process(played: PlayedSession, clock: VirtualClock, number: int) 
 
     if at == 1 and plan.cancel_after_s is not None:
         asyncio.get_running_loop().call_later(plan.cancel_after_s, cancel)
+    _set_clock_later(plan, clock, at)
     meddlers = start_meddlers(outside, power, clock, agent, at)
     meddlers += start_control(outside, agent, at)
     rivals = start_rivals(outside, clock, at)
@@ -191,6 +195,15 @@ async def _run_process(played: PlayedSession, clock: VirtualClock, number: int) 
     for meddler in meddlers:
         meddler.cancel()
     await _read_journal(played)
+
+
+def _set_clock_later(plan: SessionPlan, clock: VirtualClock, process: int) -> None:
+    """Let somebody set the time of day forward while some of the processes work."""
+    # Drawn apart from the plan, so that the sessions of the seeds stay as they are.
+    draw = Random(f"clock {plan.seed} {process}")
+    if draw.random() < CLOCK_SET_SHARE:
+        by_s = draw.choice((3_600.0, 3e7))
+        asyncio.get_running_loop().call_later(draw.uniform(0.0, 4.0), clock.set_wall_clock, by_s)
 
 
 async def _read_journal(played: PlayedSession) -> None:

@@ -1,6 +1,7 @@
 """Runs that go in circles, and the landing at the cap of steps, with a full window in between."""
 
 import asyncio
+from contextlib import suppress
 from decimal import Decimal
 
 import pytest
@@ -15,17 +16,21 @@ from windlass import (
     ModelInfo,
     NoteGiven,
     Price,
+    RaisedLimits,
     RunFailed,
     RunResult,
     SessionLimits,
     UserMessage,
     tool,
 )
+from windlass.agent.control import raise_limits
 from windlass.core.decide.repeating import REPEAT_NOTE
 from windlass.core.verdicts import InvalidCall
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
+    PowerCut,
+    PowerCutJournal,
     ScriptedModel,
     ScriptedReply,
     VirtualClock,
@@ -271,3 +276,63 @@ async def test_the_session_has_limits_of_its_own(clock: VirtualClock) -> None:
         late = await agent.run("Go.", session="t")
     assert (late.outcome, late.reason) == ("timed_out", "the session's limit of 50 s is reached")
     assert clock.elapsed_s == pytest.approx(20 + 20 + 100 + 30, abs=0.2)
+
+
+YEAR_S = 365 * 86_400.0
+
+
+@pytest.mark.contract("B1")
+@pytest.mark.parametrize("by_s", [YEAR_S, -YEAR_S, 3_600.0])
+async def test_a_clock_that_is_set_neither_uses_up_nor_gives_back_time(
+    by_s: float, clock: VirtualClock
+) -> None:
+    """B1: time at work is what has passed, whatever the wall clock shows: 30 of 60 s."""
+
+    @tool(effect="read")
+    async def work() -> str:
+        """Work for a while, in which the clock is set."""
+        await asyncio.sleep(5)
+        clock.set_wall_clock(by_s)
+        await asyncio.sleep(5)
+        return "worked"
+
+    journal = MemoryJournal(now=clock.now)
+    script: list[ScriptedReply] = [call("work"), call("work"), call("work"), "Done."]
+    with ScriptedModel(script) as model:
+        limits = Limits(seconds=60)
+        agent = Agent(model, tools=[work], limits=limits, journal=journal, clock=clock)
+        result = await agent.run("Go.", session="s")
+    assert (result.outcome, round(result.duration_s, 1)) == ("completed", 30.0)
+    with ScriptedModel([call("work")] * 4) as model:
+        limits = Limits(seconds=35)
+        agent = Agent(model, tools=[work], limits=limits, journal=journal, clock=clock)
+        result = await agent.run("Go on.", session="s")
+    assert (result.outcome, round(result.duration_s, 1)) == ("timed_out", 35.0)
+
+
+@pytest.mark.contract("B1")
+async def test_days_without_a_driver_are_no_work_although_somebody_raised_a_limit(
+    clock: VirtualClock,
+) -> None:
+    """B1: the fact of another process says that nobody worked since the last one."""
+
+    @tool(effect="read")
+    async def work() -> str:
+        """Work for a while."""
+        await asyncio.sleep(5)
+        return "worked"
+
+    store = MemoryJournal(now=clock.now)
+    with ScriptedModel([call("work")]) as model:
+        journal = PowerCutJournal(store, at=4)
+        agent = Agent(model, tools=[work], journal=journal, clock=clock)
+        with suppress(PowerCut, RunFailed):
+            await agent.run("Go.", session="s")
+    await asyncio.sleep(YEAR_S)
+    await raise_limits(store, "s", RaisedLimits(steps=9), by="ann")
+    with ScriptedModel(["Done."]) as model:
+        limits = Limits(seconds=60)
+        agent = Agent(model, tools=[work], limits=limits, journal=store, clock=clock)
+        result = await agent.resume("s")
+    assert result.completed
+    assert result.duration_s < 60

@@ -12,11 +12,13 @@ from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
     CallFinished,
+    CallLate,
     ContextCompacted,
     Fact,
     KnowledgeRecalled,
     LimitsRaised,
     LookupsPlanned,
+    MailRefused,
     NoteGiven,
     ReplyJudged,
     RunEnded,
@@ -219,8 +221,16 @@ def _check_duration(run: list[Fact], played: PlayedSession) -> None:
         return
     if any(getattr(getattr(fact, "verdict", None), "question", "") for fact in run):
         return
-    took_s = next(fact.at for fact in run if isinstance(fact, RunEnded)) - run[0].at
+    # Others may write while the driver works: its own next fact counts the time.
+    own = [fact for fact in run if not isinstance(fact, SteeringGiven | CallLate | MailRefused)]
+    own = own[: 1 + next(at for at, fact in enumerate(own) if isinstance(fact, RunEnded))]
+    took_s = sum(
+        fact.at - before.at if fact.worked_s is None else fact.worked_s
+        for before, fact in pairwise(own)
+    )
     require(took_s <= limit_s + SLACK_S, f"C5: {took_s:.3f} s under a limit of {limit_s}")
+    is_early = _outcome_of(run) == "timed_out" and took_s < limit_s - SLACK_S
+    require(not is_early, f"C5: timed out after {took_s:.3f} s of {limit_s}")
 
 
 def _check_retries(run: list[Fact], played: PlayedSession) -> None:

@@ -31,6 +31,11 @@ class PlacedEvent(
     nth: int = 0
     at: float = 0.0
     """When it happened, in seconds since the epoch."""
+    worked_s: float | None = None
+    """Of a fact: the seconds at work since the fact before, where `at` shows others.
+
+    The wall clock was set, the machine slept, or another process wrote the fact before.
+    """
 
     @property
     def place(self) -> str:
@@ -45,7 +50,7 @@ class PlacedEvent(
         rows = tuple(
             (field.name, str(value))
             for field in msgspec.structs.fields(self)
-            if field.name not in ("seq", "nth", "at")
+            if field.name not in ("seq", "nth", "at", "worked_s")
             if (value := getattr(self, field.name)) != field.default
         )
         return DisplayCard(type(self).__name__, self.place, rows=rows)

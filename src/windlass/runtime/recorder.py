@@ -17,7 +17,7 @@ from windlass.core.decide.reserving import estimate_tokens
 from windlass.core.errors import JournalFailed, WindlassError
 from windlass.core.events import CallLate, ContextCompacted, Fact, RunEnded, RunResumed, RunStarted
 from windlass.core.fold.questions import bind_question
-from windlass.core.fold.run import apply_fact
+from windlass.core.fold.run import apply_fact, counts_as_work, may_come_from_outside
 from windlass.core.secrets.fact_masks import count_prompt_chars
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
@@ -30,6 +30,8 @@ LONG_PROMPT_CHARS = 200_000
 """A prompt with more characters is masked in a thread; searching it takes some milliseconds."""
 CANCELLED_WAIT_S = 0.04
 """How long a caller that was cancelled still waits for the journal."""
+CLOCK_SLACK_S = 1.0
+"""How far the wall clock may be from the time at work before a fact says so."""
 DRIVER_BITS = 48
 """Of the random name of a driver."""
 
@@ -76,6 +78,8 @@ class Recorder:
         self._next_append: asyncio.Future[None] | None = None
         """Done once the next facts are durable, if anybody waits for them."""
         self._is_closed = False
+        self._counted_at: float | None = None
+        """The time of the event loop up to which work is counted; None before the first fact."""
 
     @property
     def publisher(self) -> EventPublisher:
@@ -268,6 +272,9 @@ class Recorder:
         """Mask facts, number and date them, and fold them in. Raises IllegalFact."""
         state = self._state
         now = self._clock.now()
+        # The event loop's clock is never set, and stands still while the machine sleeps.
+        ticks = asyncio.get_running_loop().time()
+        counted_at = ticks if self._counted_at is None else self._counted_at
         batch: list[Fact] = []
         for fact in facts:
             masked = fact
@@ -277,8 +284,13 @@ class Recorder:
                 masked = replace(masked, driver=self._make_driver_name())
             # Time never runs backwards in a journal, whatever the wall clock does.
             stamped = replace(masked, seq=state.seq + 1, at=max(now, state.at))
+            if counts_as_work(state, stamped):
+                stamped = _correct_work(stamped, state, ticks - counted_at)
+            if not may_come_from_outside(state, stamped):
+                counted_at = ticks
             state = apply_fact(state, stamped)
             batch.append(bind_question(state, stamped))
+        self._counted_at = counted_at
         return state, batch
 
     def _make_driver_name(self) -> str:
@@ -316,6 +328,13 @@ class Recorder:
             self._late_results = []
             for fact in late_results:
                 self._on_late_result(fact)
+
+
+def _correct_work(fact: Fact, state: State, worked_s: float) -> Fact:
+    """Return a fact with the seconds at work since the one before, if its time shows others."""
+    if abs(fact.at - state.at - worked_s) <= CLOCK_SLACK_S:
+        return fact
+    return replace(fact, worked_s=round(worked_s, 3))
 
 
 def _with_savings(fact: Fact, before: State, after: State) -> Fact:

@@ -93,6 +93,10 @@ class VirtualClock:
             rounded = target + 2 * math.ulp(target)
         self.elapsed_s = rounded
 
+    def set_wall_clock(self, by_s: float) -> None:
+        """Set the time of day forward or back, as a person or a time server does."""
+        self._epoch += by_s
+
     @contextmanager
     def hold_time(self) -> Generator[None]:
         """Hold time still while something outside of the loop works."""

@@ -100,7 +100,7 @@ def apply_fact(state: State, fact: Fact) -> State:
     """Return the state after one more fact. Raises IllegalFact if it cannot follow."""
     if fact.seq != state.seq + 1:
         raise_illegal_fact(fact, f"record {state.seq + 1} was expected")
-    if _may_come_from_outside(state, fact):
+    if may_come_from_outside(state, fact):
         after = _apply_in_session(advance_mail_cursor(state, fact), fact)
         return replace(after, seq=fact.seq)
     timed = advance_mail_cursor(_advance_time(state, fact), fact)
@@ -110,18 +110,27 @@ def apply_fact(state: State, fact: Fact) -> State:
 
 
 def _advance_time(state: State, fact: Fact) -> State:
-    """Count time at work. Time between two drivers, in a pause or waiting for a person is none."""
+    """Count time at work, as the fact says, else by the wall clock."""
     run = state.run
-    if run is None or run.outcome is not None or fact.at <= state.at:
+    passed_s = fact.at - state.at if fact.worked_s is None else fact.worked_s
+    if run is None or passed_s <= 0 or not counts_as_work(state, fact):
         return state
-    if state.is_waiting or run.is_released or isinstance(fact, _BETWEEN_DRIVERS):
-        return state
-    passed_s = fact.at - state.at
     run = replace(run, elapsed_s=run.elapsed_s + passed_s)
     return replace(state, run=run, elapsed_s=state.elapsed_s + passed_s)
 
 
-def _may_come_from_outside(state: State, fact: Fact) -> bool:
+def counts_as_work(state: State, fact: Fact) -> bool:
+    """Whether the time up to this fact is time at work.
+
+    Time between two drivers, in a pause or waiting for a person does not count.
+    """
+    run = state.run
+    if run is None or run.outcome is not None or state.is_waiting or run.is_released:
+        return False
+    return not isinstance(fact, _BETWEEN_DRIVERS) and not may_come_from_outside(state, fact)
+
+
+def may_come_from_outside(state: State, fact: Fact) -> bool:
     """Whether the fact says nothing about a driver at work: anyone may write it, days later.
 
     If a driver is at work, its own next fact counts the time from its last one. While the run waits
