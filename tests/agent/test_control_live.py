@@ -12,6 +12,7 @@ from windlass import Agent, Ask, Event, Limits, RaisedLimits, RunEnded, Steering
 from windlass.core.errors import MailRejected
 from windlass.core.events import LimitsRaised, RunContinued, RunPaused, RunResumed, RunSuspended
 from windlass.core.mail import ContinueMail
+from windlass.core.projection.project import project_events
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import (
@@ -172,3 +173,30 @@ async def test_a_file_is_all_that_is_needed(tmp_path: Path) -> None:
         cancelled = await windlass.cancel(other, "s", "enough", by="ada")
         assert isinstance(await cancelled.taken(timeout=10), RunEnded)
         assert (await handle.result()).outcome == "cancelled"
+
+
+@pytest.mark.contract("D5", "E1")
+async def test_who_watches_a_paused_run_is_told_why_nothing_comes(clock: VirtualClock) -> None:
+    """D5: by facts, so that those who come later are told as well; `watch` ends there."""
+    journal = MemoryJournal(now=clock.now)
+    agent = make_agent(journal, call("look"), clock=clock)
+    handle = await agent.start("Go.", session="s")
+    seen: list[Event] = []
+
+    async def watch_handle() -> None:
+        async for event in handle.events():
+            seen.append(event)  # noqa: PERF401 - it is cancelled, and keeps what it has seen
+
+    watching = asyncio.create_task(watch_handle())
+    await handle.pause("lunch", by="ada")
+    await handle.result()
+    await asyncio.sleep(60)
+    assert not watching.done()
+    watching.cancel()
+    late = [event async for event in make_agent(journal, clock=clock).watch("s")]
+    for events in (seen, late):
+        view = project_events(events, "s")
+        assert view.status.waits_for == "continue"
+        assert view.run is not None
+        assert view.run.pause is not None
+        assert (view.run.pause.reason, view.run.pause.by) == ("lunch", "ada")
