@@ -15,12 +15,7 @@ import msgspec
 
 from windlass.agent.child_sessions import UndrivenRuns
 from windlass.agent.options import PromptInput, build_mask, check_prompt
-from windlass.core.errors import (
-    ConfigError,
-    MailRejected,
-    NothingToDo,
-    SessionBusy,
-)
+from windlass.core.errors import ConfigError, MailRejected, NothingToDo, SessionBusy
 from windlass.core.events import (
     RULES_VERSION,
     Fact,

@@ -18,12 +18,7 @@ from windlass.agent.child_sessions import UndrivenRuns
 from windlass.agent.control import check_takes_steering
 from windlass.agent.following import follow_driver, follow_session
 from windlass.agent.nested_calls import NestedCallSession
-from windlass.agent.observers import (
-    Observation,
-    ObservedTools,
-    RunObserver,
-    begin_observation,
-)
+from windlass.agent.observers import Observation, ObservedTools, RunObserver, begin_observation
 from windlass.agent.tree_progress import read_progress_below
 from windlass.core.errors import NothingToDo, SessionBusy
 from windlass.core.events import CallLate, Event, Fact, SteeringGiven
@@ -53,11 +48,7 @@ class LiveRuns:
     """The sessions that one agent drives now."""
 
     def __init__(
-        self,
-        world: World,
-        setup: Setup,
-        mask: Mask,
-        observer: RunObserver | None = None,
+        self, world: World, setup: Setup, mask: Mask, observer: RunObserver | None = None
     ) -> None:
         self._world = world
         self._mask = mask
