@@ -210,7 +210,8 @@ async def test_a_busy_run_is_not_idle_and_a_person_may_take_their_time(
         await asyncio.sleep(3_600)
         return Allow()
 
-    model = ScriptedModel([call("report", {"seconds": 20})] * 4 + ["Done."])
+    calls = [call("report", {"seconds": seconds}) for seconds in (20, 21, 22, 23)]
+    model = ScriptedModel([*calls, "Done."])
     agent = Agent(
         model, tools=[report], limits=Limits(idle_seconds=30), approver=approver, clock=clock
     )

@@ -80,7 +80,7 @@ def every(appends: int, nth: int = 1, first: int = 1) -> list[tuple[int, When]]:
     return [(at, when) for at in range(first, appends + 1, nth) for when in WHENS]
 
 
-APPENDS = 101
+APPENDS = 102
 """Records are written so often in the story that nobody disturbs; a test holds this."""
 
 

@@ -6,13 +6,13 @@ The script, the tools, the world that they change, and the processes that work o
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from windlass import Agent, Budget, Compaction, Hydration, Limits, ModelInfo, RetryPolicy, tool
 from windlass.core.context import Reference
-from windlass.core.errors import ModelError, RunFailed
+from windlass.core.errors import ModelError, QuestionDecided, RunFailed
 from windlass.core.events import Fact, ReplyPiece, StepProposed
 from windlass.core.fold.run import fold
 from windlass.core.messages import AssistantMessage, CallOutcome, Message, ToolResult, ToolResults
@@ -293,7 +293,8 @@ async def play_story(store: Open, *cuts: tuple[int, When]) -> FinishedStory:
         since_cut = 0 if journal.dead else since_cut + journal.appends
         if journal.dead:
             left.pop(0)
-        elif result is not None and result.outcome != "suspended":
+        # A call that two power cuts hit is parked; the next process resumes its run, as people do.
+        elif result is not None and result.outcome not in ("suspended", "paused"):
             return FinishedStory(outside, facts, result.messages, result.text, appends, life, spent)
     raise AssertionError(f"the session did not end in {PROCESSES_MAX} processes")
 
@@ -318,7 +319,8 @@ async def _drive_session(agent: Agent[str], state: State) -> RunResult[str]:
         return build_result(state, recorded=True)
     waiting = open_questions(state)
     if waiting:
-        return await agent.answer(SESSION, waiting[0].call.id, Allow("a person"), by="ann")
+        with suppress(QuestionDecided):  # It was accepted before the power was cut.
+            return await agent.answer(SESSION, waiting[0].call.id, Allow("a person"), by="ann")
     return await agent.resume(SESSION)
 
 

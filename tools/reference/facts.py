@@ -20,8 +20,10 @@ A **fact** is written to the journal before anyone acts on it. A **delta** is sh
 and not kept. `agent.stream`, `agent.watch`, the service and the journal all use these names.
 
 Every event has `seq`, the number of the last fact so far, `nth`, which counts the deltas after
-it, and `at`, the time in seconds since 1970. In JSON, `type` names the event; where that name
-differs from the one in Python, both are given. Fields that have their default are left out.
+it, and `at`, the time in seconds since 1970. A fact has `worked_s`, the seconds at work since the
+fact before it, where the wall clock shows others: it was set, or the machine slept. In JSON,
+`type` names the event; where that name differs from the one in Python, both are given. Fields that
+have their default are left out.
 """
 
 

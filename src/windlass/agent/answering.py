@@ -154,7 +154,7 @@ async def post_answer(
         return await record()
     message = _make_message(asked, root.run.number, call_id, reply, digest=digest, mask=mask)
     try:
-        mail = await journal.post_mail(root.session, message, by=mask.mask_text(by))
+        mail = await journal.post_mail(root.session, message, by=mask.mask_text(str(by)))
     except QuestionDecided as decided:
         if decided.decision.answer == "expiry":
             # The run must learn of it. Another process may have reported it first.

@@ -267,6 +267,8 @@ async def _give_answer(
     except NothingToDo:
         return False
     await take_mail()
+    # A mailbox that fails stops no run, but a journal that could not keep the answer does.
+    recorder.raise_failure()
     return True
 
 

@@ -103,13 +103,7 @@ class ModelAttempt:
                 try:
                     await self._read_stream(stream, watchdog, show_pieces)
                 finally:
-                    # The stream of a whole reply stays open until the reply is on record.
-                    if self.is_whole:
-                        self._open_stream = stream
-                    elif self._restart_rest is not None:
-                        self.restarted_stream = _read_on(self._restart_rest, stream)
-                    else:
-                        await stream.aclose()
+                    await self._leave_stream(stream)
             if self.restarted_stream is not None:
                 return self._make_fault("malformed_stream", _RESTARTED)
             problem = f"the stream ended without its end marker{_describe_age(watchdog)}"
@@ -126,6 +120,15 @@ class ModelAttempt:
                 self._permit.close(fault, limits)
         # Once the end marker is there, the reply is whole, whatever happens to the connection.
         return None if self.is_whole else fault
+
+    async def _leave_stream(self, stream: PieceStream) -> None:
+        """Close the stream, unless its reply is whole and not on record yet, or it starts over."""
+        if self.is_whole:
+            self._open_stream = stream
+        elif self._restart_rest is not None:
+            self.restarted_stream = _read_on(self._restart_rest, stream)
+        else:
+            await stream.aclose()
 
     async def _read_stream(
         self,

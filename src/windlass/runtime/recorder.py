@@ -215,6 +215,10 @@ class Recorder:
         while (append := self._append) is not None:
             await asyncio.wait({append.write})
             self._complete_append(append)
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raise why an append failed, if one did: the journal takes nothing more of this run."""
         if self._failure is not None:
             raise self._failure
 

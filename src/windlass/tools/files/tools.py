@@ -64,10 +64,8 @@ def file_tools(
 ) -> tuple[Tool[..., Any], ...]:
     """Build the tools `read`, `glob`, `grep`, `write` and `edit` for a workspace.
 
-    Args:
-        workspace: The folder that they can reach.
-        private: The files are secrets or private data. Every tool that shows content is labelled.
-        untrusted: The files come from strangers. Every tool that shows content is labelled.
+    If the files are secrets or private data (`private`), or come from strangers (`untrusted`),
+    every tool that shows content is labelled so.
     """
 
     def make_tool(function: ToolFunction, **traits: Any) -> Tool[..., Any]:  # noqa: ANN401 - see ToolTraits
