@@ -1,6 +1,7 @@
 """Cancel at every await, found by counting them: the end comes at once, and nothing is lost."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from typing import Any
@@ -274,6 +275,51 @@ async def test_a_late_result_is_recorded_as_late(clock: VirtualClock) -> None:
     assert [fact.result.text for fact in facts if isinstance(fact, CallLate)] == ["sent 4"]
     assert fold(SESSION, facts).transcript == before
     assert result.outcome == "cancelled"
+
+
+@pytest.mark.leaves_tasks
+@pytest.mark.realtime
+async def test_a_thread_that_cannot_be_stopped_is_reported_as_still_running() -> None:
+    """C4: in the event, in the record and in the result; what it did afterwards is recorded."""
+    began = threading.Event()
+    may_act = threading.Event()
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        began.set()
+        may_act.wait(30)
+        return "paid"
+
+    journal = MemoryJournal()
+    seen: list[Event] = []
+    agent = Agent(ScriptedModel([call("pay", {})]), tools=[pay], journal=journal)
+    running = asyncio.create_task(agent.run("Go.", session=SESSION, on_event=seen.append))
+    await asyncio.to_thread(began.wait, 30)
+    agent.cancel(SESSION)
+    result = await running
+    may_act.set()
+    await agent.aclose()
+    assert result.still_running == ("c1_0",)
+    facts = await journal.read(SESSION)
+    for ends in (seen, facts):
+        (end,) = [event for event in ends if isinstance(event, RunEnded)]
+        assert end.still_running == ("c1_0",)
+    (late,) = [fact for fact in facts if isinstance(fact, CallLate)]
+    assert late.result.text.endswith("it returned: paid")
+
+
+async def test_a_call_that_had_ended_is_not_reported_as_running(clock: VirtualClock) -> None:
+    """C4."""
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    model = ScriptedModel([call("pay", {}), [say("So"), stall()]])
+    agent = Agent(model, tools=[pay], limits=Limits(seconds=30), clock=clock)
+    assert (await agent.run("Go.")).still_running == ()
 
 
 async def test_partial_text_and_usage_survive_a_cancel(clock: VirtualClock) -> None:

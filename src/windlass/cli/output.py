@@ -118,6 +118,10 @@ def show_summary(screen: Screen, result: RunResult[Any], *, show_session: bool =
     if result.undo_due:
         undone = f"What it did is undone by a run of its own: windlass watch {result.session_id}"
         screen.write_line(undone, QUIET, indent=2)
+    if result.still_running:
+        calls = ", ".join(result.still_running)
+        left = f"Abandoned while it ran, and may still take effect: {calls}"
+        screen.write_line(left, TROUBLE, indent=2)
     if result.outcome in ("paused", "released"):
         screen.write_line(f"windlass resume {result.session_id}", indent=2)
 

@@ -315,6 +315,9 @@ class RunEnded(PlacedEvent, frozen=True, tag="RunEnded"):
     """The number of the message that cancelled it; 0 if none did."""
     undo: bool = False
     """The session is not finished: the next run undoes the calls of this one."""
+    still_running: tuple[str, ...] = ()
+    """The ids of the calls that were abandoned while they ran. Code in a thread cannot be stopped,
+    so they may still take effect; a result that still comes is recorded as `CallLate`."""
 
 
 InRunFact = (

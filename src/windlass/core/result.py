@@ -89,6 +89,8 @@ class RunResult(RichDisplay, Generic[OutputT]):
     """The run undid another one, so it has no output."""
     undo_due: bool = False
     """The run has ended, and the next one undoes what it did (`LoopPolicy.on_failure`)."""
+    still_running: tuple[str, ...] = ()
+    """The ids of the calls that were abandoned while they ran, and may still take effect."""
 
     @property
     def usage(self) -> Usage | None:
@@ -188,6 +190,7 @@ def build_result(state: State, *, recorded: bool) -> RunResult[Any]:
         questions=open_questions(state),
         is_undo=run.is_undo,
         undo_due=run.undo_due,
+        still_running=run.still_running,
     )
 
 

@@ -163,6 +163,8 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     """How many of them could not be undone."""
     undo_due: bool = False
     """The run has ended, and its calls are to be undone by the next run."""
+    still_running: tuple[str, ...] = ()
+    """The calls that were abandoned while they ran, once the run has ended."""
     recalled: bool = False
     """The memory was asked what it knows about the prompt."""
     known: UserMessage | None = None

@@ -34,6 +34,7 @@ class RunSettlement:
         self._recorder = recorder
         self._in_flight = in_flight
         self._leftovers = leftovers
+        self._abandoned: list[str] = []
 
     async def settle_end(
         self, end: RunEnded, wait_for_stage: Callable[[asyncio.Task[Any]], Awaitable[None]]
@@ -70,6 +71,7 @@ class RunSettlement:
             else:
                 on_late_result = partial(self._record_late_result, cleared.call.id)
                 self._leftovers.abandon_call(task, on_late_result)
+                self._abandoned.append(cleared.call.id)
                 self._in_flight.keep_leftover(task)
         running_calls.clear()
 
@@ -84,6 +86,7 @@ class RunSettlement:
         `earlier_charges` is what calls have paid under earlier drivers, by the id of the call.
         """
         attempt = self._in_flight.attempt
+        end = replace(end, still_running=tuple(self._abandoned))
         charges = {**(earlier_charges or {}), **self._in_flight.charges_by_call}
         if charges:
             end = replace(end, charges=tuple(chain.from_iterable(charges.values())))

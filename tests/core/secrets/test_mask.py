@@ -460,6 +460,7 @@ MADE_BY_THE_RUNTIME = {
     *("CallFinished.charges", "RunEnded.charge", "RunEnded.charges"),
     "SessionImported.calls",
     *("RunStarted.driver", "RunResumed.driver", "RunStarted.folder", "RunResumed.below"),
+    "RunEnded.still_running",
     "RunStarted.key",
     "RunStarted.trace",
     "CallAnswered.signature",

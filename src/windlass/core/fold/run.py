@@ -330,5 +330,6 @@ def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
         pending=(),
         pause=None,
         undo_due=fact.undo,
+        still_running=fact.still_running,
     )
     return replace(state, run=ended)
