@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from service import DirectClient, RunningService, run_service
 from windlass import Agent
+from windlass.core.secrets.mask import Mask
 from windlass.journals import MemoryJournal
 from windlass.ports import SharedRecord
 from windlass.server.access import LOCAL_OWNER
@@ -166,6 +167,14 @@ async def test_only_hashes_of_both_secrets_are_stored() -> None:
     listed = str(await TokenStore(journal).list_tokens())
     assert browser.record.hash not in listed
     assert browser.record.page_hash not in listed
+
+
+@pytest.mark.contract("G8")
+async def test_both_secrets_are_masked_by_their_shape() -> None:
+    """A tool may print a page's storage; neither half may reach the journal."""
+    browser = await browser_of(TokenStore(MemoryJournal()))
+    for secret in (browser.cookie, browser.page_key):
+        assert secret not in Mask().mask_text(f"found {secret} in the profile")
 
 
 @pytest.mark.contract("A4")

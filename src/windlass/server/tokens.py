@@ -43,7 +43,7 @@ CONTEXT_BYTES_MAX = 16_384
 _TOKEN = re.compile(r"wl_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _COOKIE = re.compile(r"wb_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 """Has a prefix of its own, so that a cookie is never taken for a token."""
-_PAGE_KEY = re.compile(r"[A-Za-z0-9_-]{43}")
+_PAGE_KEY = re.compile(r"wp_[0-9a-f]{64}")
 TokenKind = Literal["token", "browser"]
 
 
@@ -244,7 +244,7 @@ class TokenStore:
         await self._forget_ended_browsers()
         token_id = secrets.token_hex(6)
         cookie = f"wb_{token_id}_{secrets.token_urlsafe(32)}"
-        page_key = secrets.token_urlsafe(32)
+        page_key = f"wp_{secrets.token_hex(32)}"
         record = TokenRecord(
             id=token_id,
             caller=login.caller,
