@@ -13,10 +13,10 @@ from proof.simulate.outside import OutsideWorld, ProcessPower
 from proof.simulate.people import reply_to_question
 from proof.simulate.plan import SessionPlan
 from windlass.agent.agent import Agent
+from windlass.agent.answering import list_undecided
 from windlass.core.errors import NothingToDo, RunFailed
 from windlass.core.events import Fact, RunStarted, UndoPlanned
 from windlass.core.fold.run import fold
-from windlass.core.result import open_questions
 from windlass.testing.clock import VirtualClock
 from windlass.testing.faults import PowerCut
 
@@ -39,6 +39,8 @@ async def undo_session(plan: SessionPlan, outside: OutsideWorld, clock: VirtualC
         except RunFailed:
             if process >= DEATHS_MAX:
                 break  # What is left is denied each time.
+    if fold(plan.session, await outside.store.read(plan.session)).is_active:
+        raise AssertionError(f"undoing did not end in {PROCESSES_MAX} processes")
 
 
 async def finish_due_undo(plan: SessionPlan, outside: OutsideWorld, clock: VirtualClock) -> None:
@@ -92,7 +94,8 @@ async def _undo_further(agent: Agent[str], outside: OutsideWorld) -> None:
         await agent.resume(session)
     elif not state.is_active:
         await agent.undo(session)
-    elif waiting := open_questions(state):
+    # An answer may have been accepted before its process died: then it is not given again.
+    elif waiting := await list_undecided(outside.store, state):
         question = waiting[0]
         reply = reply_to_question(outside, question)
         asker = question.session or session

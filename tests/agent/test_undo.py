@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from windlass import Agent, Limits, LoopPolicy, NothingToDo, RunFailed, RunUnfinished, tool
-from windlass.core.errors import ConfigError
+from windlass.core.errors import ConfigError, QuestionDecided
 from windlass.core.events import (
+    CallAnswered,
     CallFinished,
     CallStarted,
     Fact,
@@ -356,6 +357,32 @@ async def test_an_interrupted_undo_that_a_person_does_not_repeat_is_never_made_a
         await agent.answer("s", "u2_0", Deny("I looked: the room is free"))
     with pytest.raises(NothingToDo):
         await agent.undo("s")
+    assert len(hotel.log) == 1
+
+
+@pytest.mark.contract("D4")
+async def test_an_answer_that_was_accepted_before_its_process_died_lets_the_undoing_resume() -> (
+    None
+):
+    """The next process gives no answer of its own: a second one is refused, and changes nothing."""
+    hotel = Hotel()
+    journal = MemoryJournal()
+    script = ScriptedModel([call("book", {"room": "a"}), "Booked."])
+    agent = Agent(script, tools=hotel.tools(), journal=journal, rules=ASKING)
+    await agent.run("Book.", session="s")
+    with suppress(PowerCut, RunFailed):
+        await agent.with_journal(DeadAtResult(journal)).undo("s")
+    [question] = (await agent.resume("s")).questions
+    with pytest.raises(PowerCut):  # The store has the answer, and the driver does not open the run.
+        await agent.with_journal(PowerCutJournal(journal, at=1)).answer(
+            "s", question.call.id, Deny("I looked: the room is free")
+        )
+    with pytest.raises(QuestionDecided):
+        await agent.answer("s", question.call.id, Allow())
+    with pytest.raises(RunFailed, match="1 of 1 calls could not be undone"):
+        await agent.resume("s")
+    answers = [fact for fact in await journal.read("s") if isinstance(fact, CallAnswered)]
+    assert [answer.mail for answer in answers] == [1]
     assert len(hotel.log) == 1
 
 

@@ -54,6 +54,18 @@ SPOKEN_TO_AS_IT_BEGINS_TO_WAIT = (7104186,)
 """A message comes while a driver lets go of a run that waits for an answer."""
 UNDONE_BEFORE_IT_BEGAN = (8004140,)
 """A run is undone whose sub-agent was called and had not begun when the process died."""
+ANSWERED_BEFORE_UNDOING_RESUMED = (
+    8102698,
+    8103408,
+    8103752,
+    8104043,
+    8104702,
+    8105369,
+    8105879,
+    8106119,
+    8106646,
+)
+"""A process that undoes a run dies after its answer was accepted, and before it was taken."""
 COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
 """A message cancels or releases a run while it waits for a reply."""
 
@@ -70,6 +82,7 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
         *STOPPED_IN_A_STALLED_REPLY,
         *SPOKEN_TO_AS_IT_BEGINS_TO_WAIT,
         *UNDONE_BEFORE_IT_BEGAN,
+        *ANSWERED_BEFORE_UNDOING_RESUMED,
         *COUNTED_BY_A_BUDGET,
     ],
 )
