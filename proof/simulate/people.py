@@ -148,6 +148,9 @@ def _planned_reply(outside: OutsideWorld, question: Question, number: int) -> Pe
             return AllowAlways()
         case "always_tool":
             return AllowAlways(question.call.name)
+        case "modify" if "number" not in question.arguments:
+            # The plan is that of another call with this number. A task and code stay as they are.
+            return Allow("a person")
         case "modify":
             return Modify({"number": number % 1000 + ANSWERED_OTHER}, "rather this", "a person")
 

@@ -7,10 +7,13 @@ from decimal import Decimal
 import pytest
 
 from proof.simulate import check_rules, draw_plan, play_plan
+from proof.simulate.outside import OutsideWorld
+from proof.simulate.people import reply_to_question
 from windlass import Agent, Allow, Budget, Question, RunFailed, tool
 from windlass.core.events import AttemptFailed, CallStarted, Event, RunEnded, TextDelta
-from windlass.core.messages import AssistantMessage
+from windlass.core.messages import AssistantMessage, ToolCall
 from windlass.core.setup import LoopPolicy, ModelInfo, Price
+from windlass.core.verdicts import Modify
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
     FailingJournal,
@@ -54,6 +57,8 @@ SPOKEN_TO_AS_IT_BEGINS_TO_WAIT = (7104186,)
 """A message comes while a driver lets go of a run that waits for an answer."""
 UNDONE_BEFORE_IT_BEGAN = (8004140,)
 """A run is undone whose sub-agent was called and had not begun when the process died."""
+MODIFIED_WITH_ITS_NUMBER = (8102892,)
+"""A person is asked about code that shares its number with a call whose arguments are changed."""
 ANSWERED_BEFORE_UNDOING_RESUMED = (
     8102698,
     8103408,
@@ -82,12 +87,36 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
         *STOPPED_IN_A_STALLED_REPLY,
         *SPOKEN_TO_AS_IT_BEGINS_TO_WAIT,
         *UNDONE_BEFORE_IT_BEGAN,
+        *MODIFIED_WITH_ITS_NUMBER,
         *ANSWERED_BEFORE_UNDOING_RESUMED,
         *COUNTED_BY_A_BUDGET,
     ],
 )
 def test_a_session_that_once_broke_a_rule_holds_to_all_of_them(seed: int) -> None:
     check_rules(play_plan(draw_plan(seed)))
+
+
+@pytest.mark.contract("V2")
+@pytest.mark.parametrize(
+    ("name", "arguments", "modified"),
+    [
+        ("put", {"number": 2}, {"number": 4002}),
+        ("code", {"code": "Code 2"}, None),
+        ("helper", {"task": "Task 2"}, None),
+    ],
+)
+def test_a_simulated_person_changes_only_arguments_that_have_a_number(
+    name: str, arguments: dict[str, object], modified: dict[str, object] | None
+) -> None:
+    """Calls with one number share its plan, and code or a task cannot be changed to a number."""
+    plan = draw_plan(MODIFIED_WITH_ITS_NUMBER[0])
+    assert plan.calls[2].answer == "modify"
+    outside = OutsideWorld(plan, MemoryJournal(), plan.calls)
+    question = Question(ToolCall("c1_0", name), arguments, "May I?", digest="")
+    reply = reply_to_question(outside, question)
+    assert reply == (
+        Allow("a person") if modified is None else Modify(modified, "rather this", "a person")
+    )
 
 
 @tool
