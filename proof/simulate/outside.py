@@ -13,6 +13,7 @@ from proof.simulate.plan import CallPlan, ReplyPlan, SessionPlan
 from proof.simulate.provider_limit import ProviderLimit
 from windlass.core.errors import SessionBusy
 from windlass.core.events import CallStarted, Fact, RunEnded, RunStarted, StepProposed
+from windlass.core.fold.run import fold
 from windlass.core.limits import Amount, Budget
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
 from windlass.core.messages import Purpose, Usage
@@ -147,6 +148,13 @@ class OutsideWorld:
         """Return the number of the last run of the session; 0 if there is none."""
         facts = await self.store.read(self.plan.session)
         return next((fact.run for fact in reversed(facts) if isinstance(fact, RunStarted)), 0)
+
+    async def is_held(self) -> bool:
+        """Return whether the session has an open run that its driver has no reason to let go of."""
+        state = fold(self.plan.session, await self.store.read(self.plan.session))
+        if state.run is None or state.run.outcome is not None:
+            return False
+        return not state.run.is_released and not state.is_waiting
 
     async def count_steps(self) -> int:
         """Return how many replies of the session are recorded."""
@@ -299,7 +307,8 @@ class IntruderJournal:
     async def lease(self, session: str) -> Lease:
         lease = await self._outside.store.lease(session)
         lease.release()
-        if self._first.has_written:
+        # A process that drives a session further looks for more to do after it let go of a run.
+        if self._first.has_written and await self._outside.is_held():
             self._outside.problems.append("a second process got the lease of a living one")
         raise SessionBusy("the first process has ended, and so has this one")
 

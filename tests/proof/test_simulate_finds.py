@@ -7,13 +7,14 @@ from decimal import Decimal
 import pytest
 
 from proof.simulate import check_rules, draw_plan, play_plan
-from proof.simulate.outside import OutsideWorld
+from proof.simulate.outside import IntruderJournal, OutsideWorld, ProcessPower
 from proof.simulate.people import reply_to_question
-from windlass import Agent, Allow, Budget, Question, RunFailed, tool
+from windlass import Agent, Allow, Budget, Question, RunFailed, SessionBusy, tool
 from windlass.core.events import AttemptFailed, CallStarted, Event, RunEnded, TextDelta
 from windlass.core.messages import AssistantMessage, ToolCall
 from windlass.core.setup import LoopPolicy, ModelInfo, Price
 from windlass.core.verdicts import Modify
+from windlass.gates import ask
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
     FailingJournal,
@@ -71,6 +72,8 @@ ANSWERED_BEFORE_UNDOING_RESUMED = (
     8106646,
 )
 """A process that undoes a run dies after its answer was accepted, and before it was taken."""
+SPOKEN_TO_AFTER_ITS_RELEASE = (8106282,)
+"""A message comes after a driver let go of a run, while it looks for more to do."""
 COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
 """A message cancels or releases a run while it waits for a reply."""
 
@@ -89,6 +92,7 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
         *UNDONE_BEFORE_IT_BEGAN,
         *MODIFIED_WITH_ITS_NUMBER,
         *ANSWERED_BEFORE_UNDOING_RESUMED,
+        *SPOKEN_TO_AFTER_ITS_RELEASE,
         *COUNTED_BY_A_BUDGET,
     ],
 )
@@ -144,6 +148,32 @@ async def test_an_answer_that_cannot_be_written_down_ends_the_run(clock: Virtual
     trace.check()
     assert (failed.value.result.outcome, failed.value.result.recorded) == ("failed", False)
     assert not trace.of_type(CallStarted)
+
+
+@pytest.mark.contract("V2", "D2")
+@pytest.mark.parametrize("moment", ["released", "waiting", "ended", "working"])
+async def test_a_simulated_intruder_may_have_the_lease_once_the_driver_has_no_use_for_it(
+    clock: VirtualClock, moment: str
+) -> None:
+    """A run that was released, waits for a person or has ended is free; one at work is not."""
+    plan, journal = draw_plan(0), MemoryJournal(now=clock.now)
+    reply = {"waiting": [call("send", {"to": "ann"})], "ended": [say("Done.")]}
+    model = ScriptedModel([reply.get(moment, [pause(60), say("Done.")])])
+    agent = Agent(model, tools=[send], gate=ask(), journal=journal, clock=clock)
+    running = asyncio.create_task(agent.run("Go.", session=plan.session))
+    await asyncio.sleep(1)
+    if moment == "released":
+        agent.release(plan.session)
+    await asyncio.sleep(1)
+    # The same facts in a store that gave nobody a lease, as if the driver had lost its own.
+    store = MemoryJournal(now=clock.now)
+    await store.append(plan.session, await journal.read(plan.session))
+    outside = OutsideWorld(plan, store, plan.calls)
+    intruder = IntruderJournal(outside, ProcessPower(has_run=True, has_written=True))
+    with pytest.raises(SessionBusy):
+        await intruder.lease(plan.session)
+    assert len(outside.problems) == (moment == "working")
+    await running
 
 
 async def test_a_shared_budget_counts_a_sub_agent_once(clock: VirtualClock) -> None:
