@@ -299,12 +299,12 @@ def test_a_command_says_whether_it_is_confined() -> None:
     assert describe_sandbox(msgspec.structs.replace(SHELL, name="read")) == ""
 
 
-def test_code_is_coloured_if_its_language_is_known() -> None:
-    spans = highlight_code("python", "def f():\n    return 'x'\n")
+async def test_code_is_coloured_if_its_language_is_known() -> None:
+    spans = await highlight_code("python", "def f():\n    return 'x'\n")
     assert spans is not None
     assert "".join(text for _, text in spans) == "def f():\n    return 'x'\n"
     assert ("keyword", "def") in spans
-    assert highlight_code("no such language", "x") is None
+    assert await highlight_code("no such language", "x") is None
 
 
 def test_activity_is_counted_over_equal_spans() -> None:

@@ -1,75 +1,50 @@
-"""Colours for code: Pygments reads it here, so that a page needs no reader of its own."""
+"""Colours for code: Pygments reads it here, so that a page needs no reader of its own.
 
-from collections.abc import Iterable
-from functools import lru_cache
-from typing import Protocol, cast
+Invariant: code from a caller never holds the service up. It is read in a process that is killed
+when its time is over. Code that takes longer, or comes while too much waits, has no colours.
+"""
+
+from collections import Counter
+
+import msgspec
+
+from windlass.readers.code import Span
+from windlass.readers.pool import ReaderJob, ReaderPool
 
 CODE_CHARS_MAX = 60_000
-Span = tuple[str, str]
-"""A kind of token, which is a class of the style sheet, and its text."""
+READERS_MAX = 1
+SECONDS_MAX = 1.0
+MEMORY_BYTES = 2**30
+RESULT_BYTES = 8 * 2**20
+WAITING_MAX = 64
+"""Pieces of one caller's code that are read or wait for it; a page may show so many."""
+_pool = ReaderPool(READERS_MAX)
+_waiting: Counter[str] = Counter()
 
 
-class TokenReader(Protocol):
-    """A lexer of Pygments."""
+async def highlight_code(language: str, code: str, caller: str = "") -> list[Span] | None:
+    """Return the code in coloured pieces.
 
-    def get_tokens(self, text: str) -> Iterable[tuple[object, str]]: ...
-
-
-class FindLexer(Protocol):
-    """Finds the lexer of a language."""
-
-    def __call__(self, alias: str, *, stripnl: bool, ensurenl: bool) -> TokenReader: ...
-
-
-_KINDS = (
-    ("Token.Comment", "comment"),
-    ("Token.Keyword.Constant", "constant"),
-    ("Token.Keyword", "keyword"),
-    ("Token.Literal.String", "string"),
-    ("Token.Literal.Number", "number"),
-    ("Token.Name.Function", "name"),
-    ("Token.Name.Class", "name"),
-    ("Token.Name.Decorator", "meta"),
-    ("Token.Name.Builtin", "builtin"),
-    ("Token.Name.Tag", "keyword"),
-    ("Token.Name.Attribute", "name"),
-    ("Token.Generic.Deleted", "removed"),
-    ("Token.Generic.Inserted", "added"),
-    ("Token.Generic.Heading", "name"),
-    ("Token.Operator.Word", "keyword"),
-)
-
-
-def highlight_code(language: str, code: str) -> list[Span] | None:
-    """Return the code in coloured pieces; None if the language is not known or it is too long."""
-    if len(code) > CODE_CHARS_MAX:
+    None if the language is not known, if the code is too long or takes too long, or if too much of
+    the caller's code waits.
+    """
+    if len(code) > CODE_CHARS_MAX or _waiting[caller] >= WAITING_MAX:
         return None
-    return _highlight(language.lower(), code)
-
-
-@lru_cache(maxsize=256)
-def _highlight(language: str, code: str) -> list[Span] | None:
-    # Loaded when the first code is coloured: the lexers take a while, and many pages have none.
-    from pygments import lexers  # noqa: PLC0415 - see above
-    from pygments.util import ClassNotFound  # noqa: PLC0415 - see above
-
-    find_lexer = cast("FindLexer", lexers.get_lexer_by_name)  # pyright: ignore[reportUnknownMemberType] - it has untyped options
+    job = ReaderJob(
+        "windlass.readers.code:read_code",
+        {"language": language.lower()},
+        seconds=SECONDS_MAX,
+        memory_bytes=MEMORY_BYTES,
+        result_bytes=RESULT_BYTES,
+        preload=("pygments.lexers", "pygments.util"),
+    )
+    _waiting[caller] += 1
     try:
-        lexer = find_lexer(language, stripnl=False, ensurenl=False)
-    except ClassNotFound:
+        result = await _pool.run(job, code.encode())
+    finally:
+        _waiting[caller] -= 1
+        if not _waiting[caller]:
+            del _waiting[caller]
+    if result.failure:
         return None
-    return _join_spans((_kind_of(str(token)), text) for token, text in lexer.get_tokens(code))
-
-
-def _kind_of(token: str) -> str:
-    return next((kind for prefix, kind in _KINDS if token.startswith(prefix)), "")
-
-
-def _join_spans(spans: Iterable[Span]) -> list[Span]:
-    joined: list[Span] = []
-    for kind, text in spans:
-        if joined and joined[-1][0] == kind:
-            joined[-1] = (kind, joined[-1][1] + text)
-        else:
-            joined.append((kind, text))
-    return joined
+    return msgspec.json.decode(b"".join(result.parts), type=list[Span] | None)

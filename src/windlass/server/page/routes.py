@@ -77,7 +77,7 @@ class HighlightBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class HighlightReply(msgspec.Struct, frozen=True):
-    """The code in pieces: the kind of each, and its text; null if the language is not known."""
+    """The code in pieces: the kind of each, and its text; null if it cannot be coloured."""
 
     spans: Sequence[Sequence[str]] | None
 
@@ -167,7 +167,8 @@ async def read_page_evaluation(service: Service, request: HttpRequest) -> Reply:
 
 async def highlight(_service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(HighlightBody)
-    return HttpReply(200, HighlightReply(highlight_code(body.language, body.code)))
+    spans = await highlight_code(body.language, body.code, request.caller.name)
+    return HttpReply(200, HighlightReply(spans))
 
 
 async def check_pattern(service: Service, request: HttpRequest) -> Reply:
