@@ -21,7 +21,7 @@ from windlass.server.dispatch import Dispatcher
 from windlass.server.duties import OutsideSettings
 from windlass.server.guard import AccessRules
 from windlass.server.limits import ServiceLimits, WorkspaceMode
-from windlass.server.messages import HttpReply, HttpRequest, Reply
+from windlass.server.messages import CountBytes, HttpReply, HttpRequest, Reply
 from windlass.server.service import Service
 from windlass.server.tokens import DEFAULT_ROLES
 
@@ -63,8 +63,10 @@ class DirectClient:
             sent["authorization"] = f"Bearer {self.token}"
         sent |= {name.lower(): value for name, value in (headers or {}).items()}
 
-        async def read_body(_bytes_max: int) -> bytes:
-            return b"" if body is None else data
+        async def read_body(_bytes_max: int, count: CountBytes) -> bytes:
+            given = b"" if body is None else data
+            count(len(given))
+            return given
 
         parsed: dict[str, list[str]] = {}
         for pair in filter(None, query.split("&")):

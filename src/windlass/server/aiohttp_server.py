@@ -19,7 +19,7 @@ from windlass.logs import get_logger
 from windlass.server.dispatch import Dispatcher
 from windlass.server.errors import ApiError, body_cut
 from windlass.server.limits import ServiceLimits
-from windlass.server.messages import HttpReply, HttpRequest, StreamReply, error_reply
+from windlass.server.messages import CountBytes, HttpReply, HttpRequest, StreamReply, error_reply
 
 _log = get_logger(__name__)
 HEADER_BYTES_MAX = 16_384
@@ -104,8 +104,8 @@ class HttpServer:
         for name, value in raw.rel_url.query.items():
             query.setdefault(name, []).append(value)
 
-        async def read_body(bytes_max: int) -> bytes:
-            return await _read_body(raw, bytes_max, self._limits.receive_s)
+        async def read_body(bytes_max: int, count: CountBytes) -> bytes:
+            return await _read_body(raw, bytes_max, count, self._limits.receive_s)
 
         return HttpRequest(
             raw.method,
@@ -202,7 +202,9 @@ class _StreamWriter:
             await self._response.write(self._keep_alive)
 
 
-async def _read_body(raw: web.BaseRequest, bytes_max: int, receive_s: float) -> bytes:
+async def _read_body(
+    raw: web.BaseRequest, bytes_max: int, count: CountBytes, receive_s: float
+) -> bytes:
     if (raw.content_length or 0) > bytes_max:
         raise _body_too_long(bytes_max)
     pieces: list[bytes] = []
@@ -213,6 +215,7 @@ async def _read_body(raw: web.BaseRequest, bytes_max: int, receive_s: float) -> 
                 size += len(piece)
                 if size > bytes_max:
                     raise _body_too_long(bytes_max)
+                count(len(piece))
                 pieces.append(piece)
     except ConnectionError:
         raise body_cut() from None

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from windlass.server.dispatch import Dispatcher
 from windlass.server.errors import ApiError, body_cut
 from windlass.server.guard import AccessRules, Authenticator
-from windlass.server.messages import HttpReply, HttpRequest, Reply, StreamReply
+from windlass.server.messages import CountBytes, HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.service import Service
 
 Scope = MutableMapping[str, Any]
@@ -112,7 +112,7 @@ class _RequestBody:
         self._is_whole = False
         self._is_gone = False
 
-    async def read(self, bytes_max: int) -> bytes:
+    async def read(self, bytes_max: int, count: CountBytes) -> bytes:
         pieces: list[bytes] = []
         size = 0
         async with self._lock:
@@ -127,6 +127,7 @@ class _RequestBody:
                         f"The body is longer than {bytes_max} bytes.",
                         "Send less, or raise the limit of the service.",
                     )
+                count(len(pieces[-1]))
         if self._is_gone and not self._is_whole:
             raise body_cut()
         return b"".join(pieces)

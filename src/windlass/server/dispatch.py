@@ -27,7 +27,7 @@ from windlass.server.messages import (
 )
 from windlass.server.metrics import OPEN_METRICS, Metric, gauge
 from windlass.server.openapi import build_document
-from windlass.server.rates import StreamCounter
+from windlass.server.rates import BodyCounter, StreamCounter
 from windlass.server.route_tables import all_routes
 from windlass.server.routing import Route, RouteTable
 from windlass.server.service import Service
@@ -84,6 +84,7 @@ class Dispatcher:
             tokens.authenticate_browser,
         )
         self.streams = StreamCounter(service.limits.streams_per_caller)
+        self.bodies = BodyCounter(service.limits.bodies_bytes)
         service.metrics.add_source(self._count)
 
     async def handle(self, request: HttpRequest) -> Reply:
@@ -138,7 +139,8 @@ class Dispatcher:
             request.session = await self.service.find_session(request.caller, named)
             # Handlers have the session alone, never the name that the client gave it.
             del request.params["session"]
-        reply = await self._call_handler(route, request)
+        with self.bodies.count_for(request.caller.name) as request.count_bytes:
+            reply = await self._call_handler(route, request)
         if isinstance(reply, StreamReply):
             caller = request.caller.token or request.caller.name
             # Counted before the head of the reply is sent, so that too many are refused with 429.

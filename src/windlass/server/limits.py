@@ -15,12 +15,16 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     body_bytes: int = 16 * 2**20
     """Of a request, with its images and files."""
+    bodies_bytes: int = 128 * 2**20
+    """Of all bodies of one caller that are received or worked on at a time."""
     upload_bytes: int = 32 * 2**20
     """Of an upload."""
     uploads_bytes: int = 512 * 2**20
     """Of all uploads of one caller that have not expired."""
     uploads_per_owner: int = 1_000
     """Uploads of one caller that have not expired."""
+    prompt_uploads_bytes: int = 64 * 2**20
+    """Of all uploads that one prompt names; one that is named twice counts twice."""
     schedules_per_owner: int = 200
     """Schedules of one caller."""
     webhooks_per_owner: int = 50

@@ -27,6 +27,7 @@ __all__ = [
     "HttpRequest",
     "Reply",
     "StreamReply",
+    "check_keys",
     "convert_query",
     "decode_json",
     "encode_json",
@@ -39,6 +40,12 @@ BODY_KEYS_MAX = 100_000
 """Keys, objects and lists in the body of a request."""
 JSON_TYPE = "application/json"
 SSE_TYPE = "text/event-stream"
+CountBytes = Callable[[int], None]
+ReadBody = Callable[[int, CountBytes], Awaitable[bytes]]
+
+
+def _count_nothing(_size: int) -> None:
+    """Count a body that has no caller: its route takes little."""
 
 
 def _encode_sequence(value: object) -> object:
@@ -125,12 +132,15 @@ class HttpRequest:
         *,
         query: Mapping[str, list[str]] | None = None,
         headers: Mapping[str, str] | None = None,
-        read_body: Callable[[int], Awaitable[bytes]] | None = None,
+        read_body: ReadBody | None = None,
         remote: str = "",
         scheme: str = "http",
         target_host: str = "",
     ) -> None:
-        """Make a request. `path` is percent-encoded; the names of `headers` are in lower case."""
+        """Make a request. `path` is percent-encoded; the names of `headers` are in lower case.
+
+        `read_body` reads so many bytes at most, and counts them as they come.
+        """
         self.method = method
         self.path = path
         self.params: dict[str, str] = {}
@@ -143,6 +153,8 @@ class HttpRequest:
         """The host and port in the target of the request, if it is a whole address."""
         self.body_bytes_max = 0
         """What the service takes of the body, by its route."""
+        self.count_bytes: CountBytes = _count_nothing
+        """Counts the bytes of the body for its caller. Raises ApiError 429 if it has too many."""
         self.request_id = ""
         self._caller: Caller | None = None
         self._session: OwnedSession | None = None
@@ -206,7 +218,7 @@ class HttpRequest:
             if self._read_body is None:
                 self._body = b""
             else:
-                self._body = await self._read_body(self.body_bytes_max)
+                self._body = await self._read_body(self.body_bytes_max, self.count_bytes)
             self._body_read.set()
         return self._body
 
@@ -249,8 +261,8 @@ class HttpRequest:
         self._disconnected.set()
 
 
-def decode_json(body: bytes, kind: type[T]) -> T:
-    """Return JSON as a value of a type. Raises ApiError 400, 413 or 422."""
+def check_keys(body: bytes) -> None:
+    """Raise ApiError 413 if JSON has more keys, objects and lists than the service decodes."""
     if has_many_keys(body, BODY_KEYS_MAX):
         # Decoding it would stop all other requests for seconds.
         raise ApiError(
@@ -259,6 +271,11 @@ def decode_json(body: bytes, kind: type[T]) -> T:
             f"The body has more than {BODY_KEYS_MAX} keys and lists.",
             "Send less at once, or send it as text.",
         )
+
+
+def decode_json(body: bytes, kind: type[T]) -> T:
+    """Return JSON as a value of a type. Raises ApiError 400, 413 or 422."""
+    check_keys(body)
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:

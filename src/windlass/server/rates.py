@@ -1,9 +1,10 @@
-"""How much one caller may do at a time: requests by a bucket of tokens, streams by a count."""
+"""How much one caller may do at a time: requests by a bucket, streams and bytes by a count."""
 
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from windlass.server.errors import ApiError
 
@@ -69,6 +70,48 @@ class StreamCounter:
                 del self._open[caller]
 
         return close
+
+
+class BodyCounter:
+    """How many bytes of bodies each caller has under way."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._held: dict[str, int] = {}
+
+    def count_of(self, caller: str) -> int:
+        """Return how many bytes a caller has under way."""
+        return self._held.get(caller, 0)
+
+    @contextmanager
+    def count_for(self, caller: str) -> Generator[Callable[[int], None]]:
+        """Yield what counts bytes of one request, until the block ends.
+
+        It raises ApiError 429 if all requests of the caller together have too many.
+        """
+        own = 0
+
+        def count(size: int) -> None:
+            nonlocal own
+            held = self.count_of(caller) + size
+            if held > self._bytes_max:
+                raise ApiError(
+                    429,
+                    "too_many_bytes",
+                    f"The requests of this caller have more than {self._bytes_max} bytes at once.",
+                    "Send fewer at a time, or raise the limit of the service.",
+                    retry_after=1.0,
+                    headers={"Connection": "close"},
+                )
+            own += size
+            self._held[caller] = held
+
+        try:
+            yield count
+        finally:
+            left = self._held.pop(caller, 0) - own
+            if left > 0:
+                self._held[caller] = left
 
 
 def too_many_requests(wait_s: float) -> ApiError:

@@ -131,14 +131,29 @@ class UploadStore(OwnedRecords[Upload]):
         """Return a prompt with the caller's uploads in place of their names. Raises ApiError."""
         if isinstance(prompt, str):
             return prompt
-        return tuple([await self._resolve_part(caller, part) for part in prompt])
+        named = [await self._find_named(caller, part) for part in prompt]
+        # A request of some bytes can name an upload a thousand times.
+        bytes_max = self._limits.prompt_uploads_bytes
+        if sum(upload.bytes for upload in named if upload is not None) > bytes_max:
+            raise ApiError(
+                413,
+                "prompt_too_long",
+                f"The uploads that the prompt names have more than {bytes_max} bytes.",
+                "Name fewer of them, or raise the limit of the service.",
+            )
+        parts = zip(prompt, named, strict=True)
+        return tuple([part if one is None else await self._take(one) for part, one in parts])
 
-    async def _resolve_part(self, caller: Caller, part: ContentPart) -> ContentPart:
+    async def _find_named(self, caller: Caller, part: ContentPart) -> Upload | None:
+        """Return the upload that a part names; None if it names none. Raises ApiError 404."""
         if isinstance(part, TextPart) or part.url is None or not part.url.startswith(SCHEME):
-            return part
+            return None
         upload = await self.find(caller, part.url.removeprefix(SCHEME))
         if not upload.is_whole or upload.expires <= self._now():
             raise _gone(upload.name)
+        return upload
+
+    async def _take(self, upload: Upload) -> ContentPart:
         try:
             data = await self.read_data(upload)
         except NothingToDo:

@@ -20,7 +20,14 @@ from windlass.server.access import Caller
 from windlass.server.mcp.agent_calls import RequestContext
 from windlass.server.mcp.handshake import HandshakeEndpoint
 from windlass.server.mcp.server import build_server
-from windlass.server.messages import SSE_TYPE, HttpReply, HttpRequest, Reply, StreamReply
+from windlass.server.messages import (
+    SSE_TYPE,
+    HttpReply,
+    HttpRequest,
+    Reply,
+    StreamReply,
+    check_keys,
+)
 from windlass.server.service import Service
 
 CALLER_KEY = "windlass.caller"
@@ -68,8 +75,10 @@ class McpEndpoint:
         has_handshake = not version or version in HANDSHAKE_PROTOCOL_VERSIONS
         if self._handshakes is not None and has_handshake:
             return await self._handshakes.handle(request)
+        body = await request.read_body()
+        check_keys(body)
         await asyncio.shield(self._ready)
-        exchange = _AsgiExchange(request, await request.read_body())
+        exchange = _AsgiExchange(request, body)
         return await exchange.begin(self._manager)
 
 
