@@ -7,6 +7,8 @@ no process drives the run, it is driven here.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
+from secrets import token_hex
 from typing import Any
 
 from windlass.agent import control
@@ -17,11 +19,14 @@ from windlass.core.fold.run import fold
 from windlass.core.limits import RaisedLimits
 from windlass.core.messages import ContentPart
 from windlass.core.result import Question
+from windlass.core.session_summary import SessionState, SessionSummary, advance_summary
 from windlass.core.verdicts import PersonAnswer
 from windlass.journals.forking import fork as fork_session
 from windlass.ports import Journal
 from windlass.runtime.clock import RealClock
 from windlass.server.access import Caller, full_session_name
+from windlass.server.owned_reading import read_recorded_facts
+from windlass.server.quotas.admission import QuotaBook
 from windlass.server.session_directory import OwnedSession, check_session_name
 
 TAKEN_WAIT_S = 2.0
@@ -45,6 +50,15 @@ class RunControls(ABC):
     @abstractmethod
     async def find_root(self, session: OwnedSession) -> OwnedSession:
         """Return the session at the top of those that a session works for."""
+
+    @abstractmethod
+    async def read_session_state(self, session: str) -> SessionState | None:
+        """Return the state of a session, whoever owns it; None if it has not begun."""
+
+    @cached_property
+    def quotas(self) -> QuotaBook:
+        """Who may begin how many runs, for how much money."""
+        return QuotaBook(self.journal, self.read_session_state)
 
     @abstractmethod
     def drive_soon(self, session: str, agent: str = "", *, consent: bool = False) -> None:
@@ -132,8 +146,16 @@ class RunControls(ABC):
         return await list_undecided(self.journal, state)
 
     async def fork(self, session: OwnedSession, at: int, into: str = "") -> OwnedSession:
-        """Begin a new session with the first records of another one, and return it."""
+        """Begin a new session with the first records of another one, and return it.
+
+        Raises ApiError 429 if a run is open in it, and a quota lets the owner begin no more.
+        """
         name = check_session_name(full_session_name(session.owner, into)) if into else None
+        copied = list(await read_recorded_facts(self.journal, session))[:at]
+        if advance_summary(SessionSummary(session.name), copied).outcome is None:
+            # The open run goes on in both sessions. The journal names this one only later.
+            counted = name or f"{session.name}~{at}.{token_hex(4)}"
+            await self.quotas.admit(session.owner, session.summary.agent, counted)
         made = await fork_session(self.journal, session.name, at, name)
         return await self.find_session(session.caller, made)
 

@@ -24,7 +24,6 @@ from windlass.agent.handles import RunHandle
 from windlass.agent.options import RunOptions, name_session
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.core.events import Delta, Event, Fact
-from windlass.core.limits import Budget
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.core.reply_hold import visible_facts
@@ -46,7 +45,6 @@ from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
 from windlass.server.limits import ServiceLimits, WorkspaceMode
 from windlass.server.metrics import MetricsRegistry
-from windlass.server.quotas.admission import QuotaBook
 from windlass.server.quotas.costs import CostBook
 from windlass.server.run_controls import RunControls
 from windlass.server.served_agents import choose_journal, find_agent, name_agents, share_journal
@@ -145,11 +143,6 @@ class Service(RunControls):
         return self.outside.make_sender()
 
     @cached_property
-    def quotas(self) -> QuotaBook:
-        """Who may begin how many runs, for how much money."""
-        return QuotaBook(self.journal, self._read_session_state)
-
-    @cached_property
     def costs(self) -> CostBook:
         """What runs have cost."""
         return CostBook(self)
@@ -198,9 +191,12 @@ class Service(RunControls):
         prompt = await self.uploads.resolve(caller, request.prompt)
         is_open = owned is not None and owned.summary.outcome is None
         is_steering = request.on_busy == "steer" and is_open
-        budgets: Sequence[Budget] = ()
-        if not is_steering:
-            budgets = await self.quotas.admit(owner, agent.parts.world.agent, session)
+        recorded = agent.parts.world.agent
+        if is_steering:
+            # It may end before it is steered: then another run begins, for the same money.
+            budgets = await self.quotas.find_budgets(owner, recorded)
+        else:
+            budgets = await self.quotas.admit(owner, recorded, session)
         options: RunOptions = {
             **request.to_options(),
             "caller": owner,
@@ -211,8 +207,8 @@ class Service(RunControls):
             "own_folder": bool(owner) and not self._shares_workspace,
         }
         handle = await agent.start(prompt, session=session, **options)
-        self.metrics.note_start(agent.parts.world.agent)
-        self._tell_engine(handle.session, agent.parts.world.agent, owner, request.priority)
+        self.metrics.note_start(recorded)
+        self._tell_engine(handle.session, recorded, owner, request.priority)
         self.feed.nudge()
         return handle
 
@@ -281,7 +277,8 @@ class Service(RunControls):
         """Return the session at the top of those that a session works for; itself if for none."""
         return await self._directory.find_root(session)
 
-    async def _read_session_state(self, session: str) -> SessionState | None:
+    @override
+    async def read_session_state(self, session: str) -> SessionState | None:
         known = await self._sessions.read(session)
         return None if known is None else known.summary.state
 

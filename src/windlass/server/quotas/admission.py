@@ -81,6 +81,15 @@ class QuotaBook:
                 await self._count_start(journal, quota, caller, session)
         return budgets
 
+    async def find_budgets(self, caller: str, agent: str) -> list[Budget]:
+        """Return the budgets that the runs of a caller draw on. Nothing is counted."""
+        journal = self._journal
+        if not isinstance(journal, SharedRecords):
+            return []
+        applying = [each for each in await self._load(journal) if each.applies_to(caller, agent)]
+        budgets = [quota.make_budget(caller) for quota in applying]
+        return [budget for budget in budgets if budget is not None]
+
     async def _load(self, journal: Journal) -> tuple[Quota, ...]:
         now = self._now()
         if now >= self._read_again_at:
