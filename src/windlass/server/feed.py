@@ -61,6 +61,11 @@ class SessionFeed:
         self._task: asyncio.Task[None] | None = None
         self._nudged = asyncio.Event()
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether there is a watcher, so that the list has to be looked at."""
+        return bool(self._subscriptions)
+
     async def subscribe(self, caller: Caller) -> FeedSubscription:
         """Begin to watch. What changes from now on is told."""
         if self._task is None and isinstance(self._journal, SessionCatalog):
@@ -76,7 +81,7 @@ class SessionFeed:
 
     def _remove(self, subscription: FeedSubscription) -> None:
         self._subscriptions.discard(subscription)
-        if not self._subscriptions and self._task is not None:
+        if not self.is_watched and self._task is not None:
             self._task.cancel()
             self._task = None
 

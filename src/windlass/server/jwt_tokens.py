@@ -9,6 +9,7 @@ import importlib
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import msgspec
@@ -25,6 +26,8 @@ LEEWAY_S = 30.0
 FETCH_S = 5.0
 KEYS_S = 300
 """How long the provider's keys are kept."""
+THREADS = 4
+"""That check tokens at a time."""
 DOCUMENT_BYTES_MAX = 1_000_000
 _log = get_logger(__name__)
 VerifyToken = Callable[[str], Mapping[str, Any]]
@@ -45,13 +48,17 @@ class JwtAuthenticator:
 
     def __init__(self, verify: VerifyToken) -> None:
         self._verify = verify
+        # The journal works in the threads of the event loop. A provider that does not answer, and
+        # clients that send anything that looks like a token, must not take those.
+        self._threads = ThreadPoolExecutor(THREADS, "windlass-jwt")
 
     async def authenticate(self, secret: str) -> Caller | None:
         """Return the caller of a token; None if it is not one, or not valid."""
         if secret.count(".") != 2:  # noqa: PLR2004 - head, claims and signature
             return None
         try:
-            claims = await asyncio.to_thread(self._verify, secret)
+            loop = asyncio.get_running_loop()
+            claims = await loop.run_in_executor(self._threads, self._verify, secret)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a token, it is refused
             _log.info("a token of the identity provider is refused: %s", type(error).__name__)
             return None

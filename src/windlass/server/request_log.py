@@ -40,9 +40,22 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%H:%M:%S", time.localtime(record.created))
         fields = _fields_of(record).items()
-        more = "".join(f" {name}={value}" for name, value in fields if value != "")
-        error = _error_of(self, record)
-        return f"{stamp} {record.getMessage()}{more}" + (f"\n{error}" if error else "")
+        more = "".join(f" {name}={_to_word(value)}" for name, value in fields if value != "")
+        error = "\n".join(map(_to_line, _error_of(self, record).splitlines()))
+        return f"{stamp} {_to_line(record.getMessage())}{more}" + (f"\n{error}" if error else "")
+
+
+def _to_line(text: str) -> str:
+    """Return text without what ends a line or commands a terminal: clients choose some of it."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def _to_word(value: object) -> str:
+    """Return a value that cannot be taken for several fields."""
+    text = str(value)
+    return text if text.isprintable() and " " not in text else repr(text)
 
 
 def _fields_of(record: logging.LogRecord) -> Mapping[str, Any]:

@@ -172,11 +172,10 @@ class PageStream:
         hello = make_hello(self._service, self._caller, self._now)
         yield b"retry: %d\n\n" % RETRY_MS + encode_frame("hello", hello)
         feed = await self._service.feed.subscribe(self._caller)
-        latest = await self._service.list_sessions(self._caller, SessionQuery(parent=""), LATEST)
-        rows = await self._lister.describe(latest)
-        yield encode_frame("latest", FirstSessions(rows, latest.cursor))
-        tasks = [asyncio.create_task(self._follow_list(feed))]
+        tasks: list[asyncio.Task[None]] = []
         try:
+            yield await self._make_latest()
+            tasks.append(asyncio.create_task(self._follow_list(feed)))
             for seen in self._watched:
                 try:
                     session = await self._service.find_session(self._caller, seen.session)
@@ -202,6 +201,12 @@ class PageStream:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _make_latest(self) -> bytes:
+        """Return the frame of the latest sessions, which a page gets first."""
+        latest = await self._service.list_sessions(self._caller, SessionQuery(parent=""), LATEST)
+        rows = await self._lister.describe(latest)
+        return encode_frame("latest", FirstSessions(rows, latest.cursor))
 
     async def _make_frames(self) -> AsyncGenerator[bytes]:
         dirty = list(self._dirty.values())

@@ -20,6 +20,8 @@ from windlass.core.errors import ConfigError
 
 INTERVAL_MIN_S = 1
 INTERVAL_MAX_S = 366 * 24 * 3600
+EXPRESSION_CHARS_MAX = 1_000
+"""Of a cron expression. All its fields with every value written out have less."""
 TIME_MAX_S = 253_000_000_000
 """About the year 9987: later times cannot be written as a date."""
 
@@ -150,6 +152,8 @@ def _check_moment(moment: int) -> int:
 
 
 def _next_cron_time(times: CronTimes, after: float) -> int | None:
+    if len(times.expression) > EXPRESSION_CHARS_MAX:
+        raise ConfigError(f"a cron expression has at most {EXPRESSION_CHARS_MAX} characters")
     if len(times.expression.split()) != 5:  # noqa: PLR2004 - minute, hour, day, month, weekday
         raise ConfigError(
             f"cron {times.expression!r}: write five fields, which are minute, hour, day, month and "
