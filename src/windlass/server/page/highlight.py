@@ -5,8 +5,11 @@ when its time is over. Code that takes longer, or comes while too much waits, ha
 """
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from windlass.readers.code import Span
 from windlass.readers.pool import ReaderJob, ReaderPool
@@ -20,6 +23,19 @@ WAITING_MAX = 64
 """Pieces of one caller's code that are read or wait for it; a page may show so many."""
 _pool = ReaderPool(READERS_MAX)
 _waiting: Counter[str] = Counter()
+
+
+class HighlightBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Code that is to be coloured."""
+
+    language: Annotated[str, Meta(max_length=60)]
+    code: Annotated[str, Meta(max_length=CODE_CHARS_MAX)]
+
+
+class HighlightReply(msgspec.Struct, frozen=True):
+    """The code in pieces: the kind of each, and its text; null if it cannot be coloured."""
+
+    spans: Sequence[Sequence[str]] | None
 
 
 async def highlight_code(language: str, code: str, caller: str = "") -> list[Span] | None:

@@ -1,7 +1,6 @@
 """The routes of the page: its files, its stream, and the questions that only it asks."""
 
 import time
-from collections.abc import Sequence
 from typing import Annotated
 from weakref import WeakKeyDictionary
 
@@ -27,7 +26,7 @@ from windlass.server.page.evaluations import (
     read_for_page,
 )
 from windlass.server.page.files import serve_page_file
-from windlass.server.page.highlight import CODE_CHARS_MAX, highlight_code
+from windlass.server.page.highlight import HighlightBody, HighlightReply, highlight_code
 from windlass.server.page.questions import PatternVerdict, try_pattern
 from windlass.server.page.sessions import (
     PageSessionList,
@@ -67,19 +66,6 @@ class EvaluationQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which evaluation."""
 
     name: Annotated[str, Meta(max_length=200)]
-
-
-class HighlightBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Code that is to be coloured."""
-
-    language: Annotated[str, Meta(max_length=60)]
-    code: Annotated[str, Meta(max_length=CODE_CHARS_MAX)]
-
-
-class HighlightReply(msgspec.Struct, frozen=True):
-    """The code in pieces: the kind of each, and its text; null if it cannot be coloured."""
-
-    spans: Sequence[Sequence[str]] | None
 
 
 class PatternBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
