@@ -110,6 +110,40 @@ async def test_the_bodies_of_one_caller_are_bounded_together() -> None:
         assert running.dispatcher.bodies.count_of("sam") == 0
 
 
+@pytest.mark.one_process
+async def test_replies_that_a_caller_does_not_read_are_bounded_together() -> None:
+    """A1. A request of some bytes has a reply as long as its session."""
+    limits = ServiceLimits(bodies_bytes=30_000_000, stalled_write_s=60.0)
+    async with (
+        listen_service(make_agent("Done."), limits=limits) as running,
+        running.open_client("sam") as sam,
+    ):
+        long = {"prompt": "x" * 14_000_000, "session": "one"}
+        assert (await (await running.make_client("sam")).post("/runs", long)).status == 202
+        host, port = running.address.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1_024)
+        head = f"GET /runs/one HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer "
+        writer.write(f"{head}{await running.make_token('sam')}\r\n\r\n".encode())
+        bodies = running.dispatcher.bodies
+        while bodies.count_of("sam") < 14_000_000:  # noqa: ASYNC110 - on its way
+            await asyncio.sleep(0.01)
+        async with sam.get("/runs/one") as whole:
+            assert len(await whole.read()) > 14_000_000
+        bodies.hold_reply("sam", 10_000_000)
+        async with sam.get("/runs/one") as refused:
+            assert (refused.status, (await refused.json())["error"]["code"]) == (
+                429,
+                "too_many_bytes",
+            )
+        # A client that takes nothing is cut off, and no longer counts.
+        while bodies.count_of("sam") > 10_000_000:  # noqa: ASYNC110 - after some time
+            await asyncio.sleep(0.1)
+        async with sam.get("/runs/one") as whole:
+            assert whole.status == 200
+        writer.close()
+        assert reader is not None
+
+
 def test_what_a_client_names_cannot_forge_a_line_of_the_log() -> None:
     """A8. A path is logged before its token is checked, so anybody chooses its words."""
     name = "x\n12:00:00 POST createToken caller=root\x1b]0;pwned\x07"

@@ -97,6 +97,7 @@ class DirectClient:
         reply = await self.send(method, path, body, headers)
         assert isinstance(reply, HttpReply), "the reply streams: use send"
         data = reply.encode_body()
+        await reply.close()
         is_json = reply.content_type == "application/json" and bool(data)
         return Answer(reply.status, msgspec.json.decode(data) if is_json else data, reply.headers)
 

@@ -19,7 +19,14 @@ from windlass.logs import get_logger
 from windlass.server.dispatch import Dispatcher
 from windlass.server.errors import ApiError, body_cut
 from windlass.server.limits import ServiceLimits
-from windlass.server.messages import CountBytes, HttpReply, HttpRequest, StreamReply, error_reply
+from windlass.server.messages import (
+    CountBytes,
+    HttpReply,
+    HttpRequest,
+    StreamReply,
+    close_unread,
+    error_reply,
+)
 
 _log = get_logger(__name__)
 HEADER_BYTES_MAX = 16_384
@@ -27,6 +34,8 @@ LINGER_S = 1.0
 """How long the rest of a body is read that a refused request still sends."""
 STOP_S = 5.0
 """For requests that are under way when the server stops."""
+PIECE_BYTES = 2**17
+"""Of a longer reply at a time, so that a client that takes nothing of it is noticed."""
 REFUSED_AT_ONCE = 64
 """Connections beyond the bound that are told so; further ones are dropped without a word."""
 
@@ -93,11 +102,11 @@ class HttpServer:
             reply = await asyncio.shield(answering)
         except asyncio.CancelledError:
             request.mark_disconnected()
-            answering.add_done_callback(_close_unread)
+            answering.add_done_callback(close_unread)
             raise
         if isinstance(reply, StreamReply):
             return await self._write_stream(raw, request, reply)
-        return _to_response(reply)
+        return await self._write_whole(raw, reply)
 
     def _read_request(self, raw: web.BaseRequest) -> HttpRequest:
         query: dict[str, list[str]] = {}
@@ -117,6 +126,27 @@ class HttpServer:
             scheme=self._scheme,
             target_host=urlsplit(raw.raw_path).netloc,
         )
+
+    async def _write_whole(self, raw: web.BaseRequest, reply: HttpReply) -> web.StreamResponse:
+        body = reply.encode_body()
+        if len(body) <= PIECE_BYTES:
+            await reply.close()
+            return _to_response(reply)
+        response = web.StreamResponse(status=reply.status, headers=dict(reply.headers))
+        response.headers["Content-Type"] = reply.content_type
+        response.content_length = len(body)
+        try:
+            await response.prepare(raw)
+            with _StreamWriter(raw, response, b"", self._limits) as writer:
+                for start in range(0, len(body), PIECE_BYTES):
+                    await writer.write(body[start : start + PIECE_BYTES])
+            await response.write_eof()
+        except ConnectionError:
+            # The client has gone away.
+            pass
+        finally:
+            await reply.close()
+        return response
 
     async def _write_stream(
         self, raw: web.BaseRequest, request: HttpRequest, reply: StreamReply
@@ -261,19 +291,6 @@ def _to_response(reply: HttpReply) -> web.Response:
     if reply.headers.get("Connection") == "close":
         response.force_close()
     return response
-
-
-def _close_unread(answering: "asyncio.Task[HttpReply | StreamReply]") -> None:
-    """Close a stream that was made for a client that is not there any more."""
-    if answering.cancelled() or answering.exception() is not None:
-        return
-    reply = answering.result()
-    if isinstance(reply, StreamReply):
-        _CLOSING.add(task := asyncio.ensure_future(reply.close()))
-        task.add_done_callback(_CLOSING.discard)
-
-
-_CLOSING: set["asyncio.Future[None]"] = set()
 
 
 @asynccontextmanager

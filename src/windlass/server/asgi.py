@@ -15,7 +15,14 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from windlass.server.dispatch import Dispatcher
 from windlass.server.errors import ApiError, body_cut
 from windlass.server.guard import AccessRules, Authenticator
-from windlass.server.messages import CountBytes, HttpReply, HttpRequest, Reply, StreamReply
+from windlass.server.messages import (
+    CountBytes,
+    HttpReply,
+    HttpRequest,
+    Reply,
+    StreamReply,
+    close_unread,
+)
 from windlass.server.service import Service
 
 Scope = MutableMapping[str, Any]
@@ -69,7 +76,11 @@ async def _answer(dispatcher: Dispatcher, scope: Scope, receive: Receive, send: 
     answering = asyncio.create_task(dispatcher.handle(request))
     watching = asyncio.create_task(body.wait_disconnect(request))
     try:
-        reply = await asyncio.shield(answering)
+        try:
+            reply = await asyncio.shield(answering)
+        except asyncio.CancelledError:
+            answering.add_done_callback(close_unread)
+            raise
         request.skip_body()
         await _send_reply(dispatcher, request, reply, send)
     finally:
@@ -164,8 +175,11 @@ async def _send_reply(
     if isinstance(reply, HttpReply):
         body = reply.encode_body()
         headers.append((b"content-length", str(len(body)).encode()))
-        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        try:
+            await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+        finally:
+            await reply.close()
         return
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     keep_alive_s = dispatcher.service.limits.keep_alive_s

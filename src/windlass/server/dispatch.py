@@ -153,7 +153,9 @@ class Dispatcher:
             except ApiError:
                 await reply.close()
                 raise
-        return reply
+        body = reply.encode_body()
+        held = self.bodies.hold_reply(request.caller.name, len(body))
+        return replace(reply, body=body, on_close=held)
 
     async def _call_handler(self, route: Route, request: HttpRequest) -> Reply:
         key = request.header("idempotency-key") if route.stored_replies else ""

@@ -15,8 +15,9 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     body_bytes: int = 16 * 2**20
     """Of a request, with its images and files."""
-    bodies_bytes: int = 128 * 2**20
-    """Of all bodies of one caller that are received or worked on at a time."""
+    bodies_bytes: int = 256 * 2**20
+    """Of all requests and replies of one caller that are held at a time: received, worked on, or
+    not yet read by the client."""
     upload_bytes: int = 32 * 2**20
     """Of an upload."""
     uploads_bytes: int = 512 * 2**20

@@ -28,6 +28,7 @@ __all__ = [
     "Reply",
     "StreamReply",
     "check_keys",
+    "close_unread",
     "convert_query",
     "decode_json",
     "encode_json",
@@ -65,6 +66,13 @@ class HttpReply(msgspec.Struct, frozen=True):
     body: Any = b""
     headers: Mapping[str, str] = {}
     content_type: str = JSON_TYPE
+    on_close: Callable[[], None] | None = None
+    """Called once when the reply was sent, or its client is gone."""
+
+    async def close(self) -> None:
+        """Tell whoever waits for the end of the reply."""
+        if self.on_close is not None:
+            self.on_close()
 
     def encode_body(self) -> bytes:
         """Return the bytes of the body."""
@@ -103,6 +111,15 @@ class StreamReply(msgspec.Struct, frozen=True):
 
 
 Reply = HttpReply | StreamReply
+_closing: set["asyncio.Future[None]"] = set()
+
+
+def close_unread(answering: "asyncio.Task[Reply]") -> None:
+    """Close a reply that was made for a client that is not there any more."""
+    if answering.cancelled() or answering.exception() is not None:
+        return
+    _closing.add(task := asyncio.ensure_future(answering.result().close()))
+    task.add_done_callback(_closing.discard)
 
 
 def error_reply(error: ApiError) -> HttpReply:

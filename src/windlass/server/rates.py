@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 
 from windlass.server.errors import ApiError
 
@@ -73,45 +74,54 @@ class StreamCounter:
 
 
 class BodyCounter:
-    """How many bytes of bodies each caller has under way."""
+    """How many bytes of requests and replies each caller makes the service hold."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._held: dict[str, int] = {}
 
     def count_of(self, caller: str) -> int:
-        """Return how many bytes a caller has under way."""
+        """Return how many bytes are held for a caller."""
         return self._held.get(caller, 0)
 
     @contextmanager
     def count_for(self, caller: str) -> Generator[Callable[[int], None]]:
-        """Yield what counts bytes of one request, until the block ends.
-
-        It raises ApiError 429 if all requests of the caller together have too many.
-        """
+        """Yield what counts the bytes of one request as they come, until the block ends."""
         own = 0
 
         def count(size: int) -> None:
             nonlocal own
-            held = self.count_of(caller) + size
-            if held > self._bytes_max:
-                raise ApiError(
-                    429,
-                    "too_many_bytes",
-                    f"The requests of this caller have more than {self._bytes_max} bytes at once.",
-                    "Send fewer at a time, or raise the limit of the service.",
-                    retry_after=1.0,
-                    headers={"Connection": "close"},
-                )
+            self._add(caller, size)
             own += size
-            self._held[caller] = held
 
         try:
             yield count
         finally:
-            left = self._held.pop(caller, 0) - own
-            if left > 0:
-                self._held[caller] = left
+            self._remove(caller, own)
+
+    def hold_reply(self, caller: str, size: int) -> Callable[[], None]:
+        """Count the bytes of a reply, and return what is called when it was sent, or given up."""
+        self._add(caller, size)
+        return partial(self._remove, caller, size)
+
+    def _add(self, caller: str, size: int) -> None:
+        """Raise ApiError 429, and count nothing, if there would be too many."""
+        held = self.count_of(caller) + size
+        if held > self._bytes_max:
+            raise ApiError(
+                429,
+                "too_many_bytes",
+                f"Requests and replies of this caller have more than {self._bytes_max} bytes now.",
+                "Send fewer at a time, and read their replies; or raise the limit of the service.",
+                retry_after=1.0,
+                headers={"Connection": "close"},
+            )
+        self._held[caller] = held
+
+    def _remove(self, caller: str, size: int) -> None:
+        left = self._held.pop(caller, 0) - size
+        if left > 0:
+            self._held[caller] = left
 
 
 def too_many_requests(wait_s: float) -> ApiError:
