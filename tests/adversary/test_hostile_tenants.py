@@ -14,11 +14,11 @@ import pytest
 
 from service import DirectClient, RunningService, listen_service, run_service
 from windlass import Agent, ModelInfo, Price
-from windlass.core.errors import ConfigError
+from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, WindlassError
 from windlass.core.messages import FilePart
 from windlass.journals import MemoryJournal
 from windlass.server.access import Caller
-from windlass.server.errors import ApiError
+from windlass.server.errors import ApiError, api_error_from
 from windlass.server.jwt_tokens import JwtAuthenticator
 from windlass.server.limits import ServiceLimits
 from windlass.server.messages import StreamReply
@@ -113,7 +113,7 @@ async def test_the_bodies_of_one_caller_are_bounded_together() -> None:
 @pytest.mark.one_process
 async def test_replies_that_a_caller_does_not_read_are_bounded_together() -> None:
     """A1. A request of some bytes has a reply as long as its session."""
-    limits = ServiceLimits(bodies_bytes=30_000_000, stalled_write_s=60.0)
+    limits = ServiceLimits(bodies_bytes=30_000_000, stalled_write_s=15.0)
     async with (
         listen_service(make_agent("Done."), limits=limits) as running,
         running.open_client("sam") as sam,
@@ -170,6 +170,17 @@ def test_an_endless_cron_expression_is_refused_before_it_is_read() -> None:
     check_times(CronTimes(f"{every} {','.join(map(str, range(24)))} * * *"))
     with pytest.raises(ConfigError, match="at most 1000 characters"):
         check_times(CronTimes(f"{','.join(['0'] * 1_000)} * * * *"))
+
+
+@pytest.mark.parametrize("kind", [JournalFailed, JournalCorrupt])
+def test_a_client_is_not_told_where_the_journal_is(
+    kind: type[WindlassError], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A8. The operator finds it in the log."""
+    where = "postgresql://db.internal:5432/windlass: permission denied for schema runs"
+    told = api_error_from(kind(where))
+    assert "internal" not in str(told)
+    assert where in caplog.text
 
 
 @pytest.mark.contract("T18")

@@ -25,6 +25,9 @@ from windlass.core.errors import (
     WorkspaceMissing,
 )
 from windlass.core.questions import Decision
+from windlass.logs import get_logger
+
+_log = get_logger(__name__)
 
 
 class ApiError(Exception):
@@ -80,8 +83,14 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
 
 def api_error_from(error: WindlassError) -> ApiError:
-    """Return what a client is told about an error of the runtime."""
+    """Return what a client is told about an error of the runtime.
+
+    What the journal says names files, servers and their errors, so it is only logged.
+    """
     message = _as_sentence(str(error))
+    if isinstance(error, JournalFailed | JournalCorrupt):
+        _log.warning("%s: %s", type(error).__name__, error)
+        message = "The journal of the service cannot do this now."
     for kind, status, code, hint, retry_after in _KNOWN_ERRORS:
         if isinstance(error, kind):
             decision = error.decision if isinstance(error, QuestionDecided) else None
