@@ -15,7 +15,6 @@ from windlass.agent import control
 from windlass.agent.agent import Agent
 from windlass.agent.answering import find_question, list_undecided, post_answer
 from windlass.agent.control import ControlReceipt
-from windlass.core.fold.run import fold
 from windlass.core.limits import RaisedLimits
 from windlass.core.messages import ContentPart
 from windlass.core.result import Question
@@ -25,7 +24,7 @@ from windlass.journals.forking import fork as fork_session
 from windlass.ports import Journal
 from windlass.runtime.clock import RealClock
 from windlass.server.access import Caller, full_session_name
-from windlass.server.owned_reading import read_recorded_facts
+from windlass.server.owned_reading import read_recorded_facts, read_state
 from windlass.server.quotas.admission import QuotaBook
 from windlass.server.session_directory import OwnedSession, check_session_name
 
@@ -142,8 +141,7 @@ class RunControls(ABC):
         self.drive_soon(root.name, root.summary.agent)
         with suppress(TimeoutError):
             await receipt.taken(TAKEN_WAIT_S)
-        state = fold(receipt.session, await self.journal.read(receipt.session))
-        return await list_undecided(self.journal, state)
+        return await list_undecided(self.journal, await read_state(self.journal, root))
 
     async def fork(self, session: OwnedSession, at: int, into: str = "") -> OwnedSession:
         """Begin a new session with the first records of another one, and return it.
