@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from threading import Event
@@ -45,6 +45,14 @@ async def set_quota(running: RunningService, **body: Any) -> None:
     assert (await admin.ask("PUT", "/quotas/q", body)).status == 200
 
 
+async def wait_until(is_so: Callable[[], bool]) -> None:
+    for _ in range(1_000):
+        if is_so():
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("it does not come to pass")
+
+
 async def test_code_that_takes_minutes_to_colour_has_no_colours() -> None:
     """A1. Colouring it in the service would stop all other requests for as long."""
     async with run_service(make_agent()) as running:
@@ -80,8 +88,7 @@ async def test_the_bodies_of_one_caller_are_bounded_together() -> None:
 
     async def body() -> AsyncGenerator[bytes]:
         yield b"x" * 150_000
-        while running.dispatcher.bodies.count_of("sam") < 150_000:  # noqa: ASYNC110 - on its way
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: running.dispatcher.bodies.count_of("sam") >= 150_000)
         begun.set()
         await go_on.wait()
         yield b"x" * 10_000
@@ -125,8 +132,7 @@ async def test_replies_that_a_caller_does_not_read_are_bounded_together() -> Non
         head = f"GET /runs/one HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer "
         writer.write(f"{head}{await running.make_token('sam')}\r\n\r\n".encode())
         bodies = running.dispatcher.bodies
-        while bodies.count_of("sam") < 14_000_000:  # noqa: ASYNC110 - on its way
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: bodies.count_of("sam") >= 14_000_000)
         async with sam.get("/runs/one") as whole:
             assert len(await whole.read()) > 14_000_000
         bodies.hold_reply("sam", 10_000_000)
@@ -136,8 +142,7 @@ async def test_replies_that_a_caller_does_not_read_are_bounded_together() -> Non
                 "too_many_bytes",
             )
         # A client that takes nothing is cut off, and no longer counts.
-        while bodies.count_of("sam") > 10_000_000:  # noqa: ASYNC110 - after some time
-            await asyncio.sleep(0.1)
+        await wait_until(lambda: bodies.count_of("sam") <= 10_000_000)
         async with sam.get("/runs/one") as whole:
             assert whole.status == 200
         writer.close()
