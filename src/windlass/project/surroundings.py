@@ -7,18 +7,13 @@ commits, and of a branch only a name that looks like one.
 
 import platform
 import re
-import subprocess
 from datetime import datetime
 from pathlib import Path
 
 from windlass.core.messages import TextPart
-from windlass.tools.helper_programs import find_program
+from windlass.project.git_reader import run_git
 
-GIT_S = 2.0
-"""How long git may take to look at a folder."""
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,79}")
-_SAFE_CONFIG = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-"""A repository could name programs of its own in these."""
 
 
 def describe_surroundings(folder: Path, now: datetime | None = None) -> TextPart:
@@ -56,23 +51,3 @@ def describe_git(folder: Path) -> str:
     if not changed and not untracked:
         return f"{branch}, nothing changed"
     return f"{branch}, {changed} changed and {untracked} new files"
-
-
-def run_git(folder: Path, *arguments: str) -> str | None:
-    """What git prints about a folder; None if there is no git, no repository, or no answer."""
-    program = find_program("git", folder)
-    if program is None:
-        return None
-    command = [program, "--no-optional-locks", "--no-pager", *_SAFE_CONFIG, *arguments]
-    try:
-        done = subprocess.run(  # noqa: S603 - our own words, and a program from outside the folder
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=GIT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None

@@ -9,7 +9,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from typing_extensions import override
 
-from windlass.project.surroundings import run_git
+from windlass.project.git_reader import run_git
 from windlass.tools.files.workspace import Workspace
 
 FILES_MAX = 20_000

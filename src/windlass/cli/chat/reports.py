@@ -21,7 +21,7 @@ from windlass.core.text_clip import clip_line, printable_chars
 from windlass.journals.archive import export_session
 from windlass.project.agent_session import AgentSession
 from windlass.project.agents import configured_servers
-from windlass.project.surroundings import run_git
+from windlass.project.git_reader import run_git
 
 BAR_CELLS = 30
 DIFF_LINES_MAX = 400
