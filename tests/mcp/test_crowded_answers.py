@@ -5,6 +5,7 @@ import json
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_types import CallToolResult
 from typing_extensions import override
 
 import crowded_server
@@ -21,6 +23,7 @@ from windlass.core.messages import ToolResult
 from windlass.tools.mcp import message_bounds
 from windlass.tools.mcp.http_bodies import EVENT_LINES_MAX, BodyRefused, PendingEvents
 from windlass.tools.mcp.message_bounds import bound_message, find_excess
+from windlass.tools.mcp.results import convert_call_result
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("T18")]
 SERVER = Path(crowded_server.__file__)
@@ -56,7 +59,7 @@ async def loop_gap() -> AsyncGenerator[LoopGap]:
 
 class Handler(BaseHTTPRequestHandler):
     kind = ""
-    is_stream = False
+    transport = "json"
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -64,7 +67,10 @@ class Handler(BaseHTTPRequestHandler):
             self._send(202, "application/json", b"")
             return
         body = json.dumps(crowded_server.answer(self.kind, request), separators=(",", ":")).encode()
-        if self.is_stream:
+        _, _, charset = self.transport.partition("charset=")
+        if charset and request["method"] == "tools/call":
+            self._send(200, self.transport, f"data: {body.decode()}\n\n".encode(charset))
+        elif self.transport == "events":
             event = b'event: message\r\n: "\r\ndata: ' + body + b"\r\n\r\n"
             self._send(200, "text/event-stream", event)
         else:
@@ -91,7 +97,7 @@ def serve(kind: str, transport: str) -> Iterator[dict[str, Any]]:
     if transport == "stdio":
         yield {"command": sys.executable, "args": [str(SERVER), kind], "timeout": 60}
         return
-    handler = type("Kind", (Handler,), {"kind": kind, "is_stream": transport == "events"})
+    handler = type("Kind", (Handler,), {"kind": kind, "transport": transport})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/mcp"
@@ -118,6 +124,48 @@ async def test_an_answer_of_countless_values_does_not_block_the_loop(transport: 
         assert result.kind == "error", kind
         assert "more than 100000 keys and lists; ask for less" in result.text
         assert gap_s < RATIO_MAX * usual_s, kind
+
+
+@pytest.mark.parametrize(
+    ("charset", "reason"),
+    [("utf-8", "it has 3000 parts, and 1000 is the limit"), ("cp037", "The connection to")],
+)
+async def test_events_that_call_themselves_otherwise_are_bounded_too(
+    charset: str, reason: str
+) -> None:
+    """T18: the SDK knows the type in any case of letters, and would decode as the type says."""
+    result, _ = await call_dump("few parts", f"Text/Event-Stream; charset={charset}")
+    assert result.kind == "error"
+    assert reason in result.text
+
+
+def convert(kind: str) -> tuple[ToolResult, float]:
+    """Return the result of an answer, and the memory that it took for each character of text."""
+    answer = CallToolResult.model_validate(crowded_server.call_tool(kind))
+    tracemalloc.start()
+    try:
+        result = convert_call_result(answer)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return result, peak / len(result.text)
+
+
+def test_values_in_the_text_of_an_answer_are_not_made_objects() -> None:
+    """T18: a text is compared with the structured answer only if it may be as large."""
+    result, memory = convert("text values")
+    assert result.text.endswith('{"a":1}')
+    assert memory < 5
+    result, _ = convert("few values")
+    assert result.text == '{"a": 1}'
+
+
+async def test_the_pages_of_a_list_are_bounded_together() -> None:
+    """T18: each page is within the bounds, and a hundred of them would fill the memory."""
+    with serve("pages", "stdio") as settings:
+        async with open_servers(own=settings) as servers:
+            tools = await servers.tools()
+    assert len(tools) == 3
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -13,6 +13,7 @@ UNKNOWN_PARTS = 300_000
 KEYS = 300_000
 TEXT_CHARS = 14 * UNKNOWN_PARTS
 """As long as the message with the parts."""
+PAGE_CHARS = 3_000_000
 
 
 def call_tool(kind: str) -> dict[str, Any]:
@@ -26,6 +27,14 @@ def call_tool(kind: str) -> dict[str, Any]:
             return {"content": [], "structuredContent": {f"k{at}": at for at in range(KEYS)}}
         case "deep":
             return {"content": [], "_meta": {"a": [[]] * 1_000_000}}
+        case "text values":
+            text = "[" + ",".join(["[]"] * UNKNOWN_PARTS) + "]"
+            return {"content": [{"type": "text", "text": text}] * 4, "structuredContent": {"a": 1}}
+        case "few values":
+            return {
+                "content": [{"type": "text", "text": '{"a": 1}'}],
+                "structuredContent": {"a": 1},
+            }
         case "few parts":
             return {"content": [{"type": "a"}] * 3_000}
         case "table":
@@ -35,9 +44,13 @@ def call_tool(kind: str) -> dict[str, Any]:
             return {"content": [{"type": "text", "text": "x" * TEXT_CHARS}]}
 
 
-def list_tools(kind: str) -> dict[str, Any]:
+def list_tools(kind: str, cursor: str | None) -> dict[str, Any]:
     if kind == "tools":
         return {"tools": [{}] * 50_000}
+    if kind == "pages":
+        page = int(cursor or 0) + 1
+        tool = {**TOOL, "name": f"tool{page}", "_meta": {"about": "x" * PAGE_CHARS}}
+        return {"tools": [tool], "nextCursor": str(page)}
     return {"tools": [TOOL]}
 
 
@@ -49,7 +62,7 @@ def answer(kind: str, message: dict[str, Any]) -> dict[str, Any]:
             capabilities = {"tools": {}}
             result = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}
         case "tools/list":
-            result = list_tools(kind)
+            result = list_tools(kind, (message.get("params") or {}).get("cursor"))
         case "tools/call":
             result = call_tool(kind)
         case method:

@@ -24,9 +24,17 @@ _encode_plain = msgspec.json.Encoder().encode
 
 def is_large(value: object) -> bool:
     """Whether the JSON of a value would be long. Looks at no more of it than is needed to tell."""
+    return weigh_value(value, LARGE_WEIGHT) > LARGE_WEIGHT
+
+
+def weigh_value(value: object, enough: int) -> int:
+    """Return about how many characters the JSON of a value has.
+
+    Once it is more than `enough`, the rest is not counted.
+    """
     weight = 0
     waiting = [value]
-    while waiting:
+    while waiting and weight <= enough:
         item = waiting.pop()
         kind = type(item)
         if kind in _SCALARS:
@@ -36,16 +44,14 @@ def is_large(value: object) -> bool:
         elif kind is dict:
             fields = cast("dict[object, object]", item)
             weight += 8 * len(fields)
-            waiting += islice(fields.values(), LARGE_WEIGHT)
+            waiting += islice(fields.values(), enough)
         elif kind is list or kind is tuple:
             items = cast("Sequence[object]", item)
             weight += 4 * len(items)
-            waiting += islice(items, LARGE_WEIGHT)
+            waiting += islice(items, enough)
         else:
             weight += _weigh_object(item, waiting)
-        if weight > LARGE_WEIGHT:
-            return True
-    return False
+    return weight
 
 
 def _weigh_object(item: object, waiting: list[object]) -> int:

@@ -191,7 +191,9 @@ async def _bound_body(response: "httpx2.Response") -> None:
         async def aclose(self) -> None:
             await body.aclose()
 
-    is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+    # In any case of letters, as the SDK reads it.
+    media_type = response.headers.get("content-type", "").lower()
+    is_stream = media_type.startswith("text/event-stream")
     encoding = response.headers.get("content-encoding", "").replace("identity", "")
     if is_stream:
         # Events are UTF-8 by their definition. In another encoding they could not be counted.

@@ -3,6 +3,9 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from windlass.logs import get_logger
+from windlass.tools.large_values import weigh_value
+
 if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import Prompt, Resource, ResourceTemplate, Tool
@@ -13,6 +16,10 @@ TOOLS_MAX = 1_000
 """Tools of one server that are read. A request with more of them fits no model."""
 ITEMS_MAX = 10_000
 """Prompts, resources or templates of one server that are read."""
+LIST_CHARS_MAX = 8_000_000
+"""Of all pages of a list together. The page that exceeds it is the last one that is read."""
+
+_log = get_logger(__name__)
 
 
 class ListPage(Protocol):
@@ -66,9 +73,14 @@ async def _iterate_pages(
     fetch: Callable[[str | None], Awaitable[ListPageT]],
 ) -> AsyncIterator[ListPageT]:
     cursor: str | None = None
+    room = LIST_CHARS_MAX
     for _ in range(PAGES_MAX):
         page = await fetch(cursor)
         yield page
         cursor = page.next_cursor
         if cursor is None:
+            return
+        room -= weigh_value(page, room)
+        if room < 0:
+            _log.warning("an MCP server has a list of more than %d characters", LIST_CHARS_MAX)
             return

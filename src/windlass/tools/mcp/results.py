@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
+from windlass.core.json_bounds import has_many_keys
 from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart, ToolResult
 from windlass.tools.large_values import is_large
+from windlass.tools.mcp.message_bounds import COMMAS_MAX, KEYS_MAX
 from windlass.tools.results import encode_compact
 
 if TYPE_CHECKING:
@@ -155,6 +157,8 @@ def _is_in_text(parts: Sequence[ContentPart], structured: object) -> bool:
     `result`, and a list as one text for each of its items.
     """
     texts = [part.text for part in parts if isinstance(part, TextPart)]
+    if _are_crowded(texts):
+        return False
     values = [_parse_json(text) for text in texts]
     forms = [*values, *texts, values, texts]
     if structured in forms:
@@ -165,6 +169,15 @@ def _is_in_text(parts: Sequence[ContentPart], structured: object) -> bool:
     if wrapper.keys() != {"result"}:
         return False
     return wrapper["result"] in forms or (wrapper["result"] is None and not texts)
+
+
+def _are_crowded(texts: Sequence[str]) -> bool:
+    """Whether texts have more values, as JSON, than a message may have outside of its strings.
+
+    The values in a string of a message were not counted before, and parsing makes objects of them.
+    """
+    data = b"\n".join(text.encode("utf-8", "surrogatepass") for text in texts)
+    return has_many_keys(data, KEYS_MAX) or data.count(b",") > COMMAS_MAX
 
 
 def _parse_json(text: str) -> object:
