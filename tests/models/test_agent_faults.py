@@ -196,6 +196,29 @@ async def test_an_error_in_place_of_a_reply_costs_nothing(clock: VirtualClock) -
         assert (failure.charge is not None) is costs, name
 
 
+DEEP = "[" * 200_000 + "]" * 200_000
+
+
+@pytest.mark.contract("S10")
+@pytest.mark.parametrize("content_type", ["text/event-stream", "application/json"])
+async def test_a_field_that_is_nested_too_deeply_is_a_fault_of_the_server(
+    content_type: str, clock: VirtualClock
+) -> None:
+    """S10: also in a field that no reader knows. The next attempt may be whole."""
+    reply = f'{{"choices": [{{"message": {{"content": "Hi"}}, "other": {DEEP}}}]}}'.encode()
+    if content_type == "text/event-stream":
+        answer = stream_answer(b"data: " + reply + b"\n\n")
+    else:
+        answer = stream_answer(reply, content_type=content_type)
+    async with FaultServer(answer, text_answer("Hello again")) as server:
+        agent = Agent("openai-compatible:m", base_url=server.url, clock=clock)
+        if content_type == "text/event-stream":
+            assert (await agent.run("Hello?")).text == "Hello again"
+        else:
+            with pytest.raises(RunFailed, match="instead of an event stream"):
+                await agent.run("Hello?")
+
+
 @pytest.mark.contract("B5")
 @pytest.mark.parametrize("reports", [True, False], ids=["usage", "no_usage"])
 async def test_a_server_that_ignores_the_output_cap_is_left(

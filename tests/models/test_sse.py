@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.models.http.sse import SseEvent, SseParser
+from windlass.core.errors import ModelError
+from windlass.models.http.sse import EVENT_BYTES_MAX, SseEvent, SseParser
 
 
 def parsed(*chunks: bytes) -> list[SseEvent]:
@@ -54,6 +55,26 @@ def test_an_event_comes_with_the_byte_that_completes_it() -> None:
         assert parser.feed(b"data: x" + ending) == []
         assert parser.feed(ending[:1]) == [("", b"x")]
         assert parser.feed(ending[1:]) == []
+
+
+@pytest.mark.contract("S10")
+@pytest.mark.parametrize(
+    "piece", [b"x" * 2**16, b"data: x\n" * 2**13, b"data: " + b"x" * 2**16 + b"\n"]
+)
+def test_an_event_that_never_ends_is_refused(piece: bytes) -> None:
+    """S10: by a line without an end, or by lines without a blank one."""
+    pieces = [piece] * (EVENT_BYTES_MAX // len(piece) + 2)
+    with pytest.raises(ModelError, match="more than 16 MiB"):
+        parsed(*pieces)
+
+
+@pytest.mark.contract("S10")
+def test_events_that_end_are_not_counted_together() -> None:
+    piece = b": keep-alive\n\ndata: " + b"x" * 2**16 + b"\n\nda"
+    parser = SseParser()
+    for _ in range(2 * EVENT_BYTES_MAX // len(piece)):
+        assert len(parser.feed(piece)) == 1
+        piece = b"ta: " + b"x" * 2**16 + b"\n\nda"
 
 
 def test_the_end_of_the_stream_completes_whole_lines_only() -> None:

@@ -40,7 +40,7 @@ def decode_reply(decode: Callable[[bytes], EventT], body: bytes) -> EventT | Non
     """Decode a reply that came whole; None if it has another shape."""
     try:
         return decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

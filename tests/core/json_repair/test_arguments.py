@@ -19,7 +19,13 @@ from windlass.core.json_repair.arguments import (
 )
 from windlass.core.json_repair.coerce import has_schema_type, is_complete
 from windlass.core.json_repair.lenient import REPAIR_CHARS_MAX, read_lenient, read_lenient_alone
-from windlass.core.json_repair.strict import CHANGES_MAX, BrokenJson, ReadJson, read_strict
+from windlass.core.json_repair.strict import (
+    CHANGES_MAX,
+    KEYS_MAX,
+    BrokenJson,
+    ReadJson,
+    read_strict,
+)
 from windlass.core.messages import ArgumentChange
 from windlass.core.schema import JsonSchema, JsonValue, SchemaNode, declared_fields, json_type_of
 
@@ -584,3 +590,15 @@ def test_many_fields_are_counted() -> None:
     refused = prepare_arguments(many, READ)
     assert isinstance(refused, RefusedArguments)
     assert "a11: integer and 18 more" in refused.message
+
+
+@pytest.mark.contract("T9")
+def test_arguments_of_countless_values_are_refused_and_long_texts_are_not() -> None:
+    """T9: each value costs time and memory; what is in a string costs neither."""
+    items = ",".join(["[]"] * KEYS_MAX)
+    schema = JsonSchema({"type": "object", "properties": {"a": {"type": ["array", "string"]}}})
+    refused = prepare_arguments(f'{{"a": [{items}]}}', schema)
+    assert isinstance(refused, RefusedArguments)
+    assert f"with more than {KEYS_MAX} keys and lists" in refused.message
+    text = json.dumps({"a": items})
+    assert isinstance(prepare_arguments(text, schema), PreparedArguments)

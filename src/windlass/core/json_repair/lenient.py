@@ -12,8 +12,10 @@ from typing import Literal, NoReturn, TypeAlias
 import msgspec
 
 from windlass.core.json_repair.strict import (
+    CROWDED,
     BrokenJson,
     ReadJson,
+    is_crowded,
     note_change,
     put_field,
     read_strict,
@@ -89,6 +91,8 @@ def _read_alone(text: str) -> ReadJson | BrokenJson:
 
 
 def _read_with(text: str, how: "Callable[[_LenientReader], JsonValue]") -> ReadJson | BrokenJson:
+    if is_crowded(text):
+        return BrokenJson(CROWDED)
     if len(text) > REPAIR_CHARS_MAX:
         return BrokenJson(
             f"not JSON, and too long to be repaired (over {REPAIR_CHARS_MAX} characters)"

@@ -9,6 +9,7 @@ import re
 
 import msgspec
 
+from windlass.core.json_bounds import has_many_keys
 from windlass.core.json_repair.strings import UnreadableJson
 from windlass.core.messages import ArgumentChange
 from windlass.core.schema import JsonValue, ValuePath, format_path
@@ -19,6 +20,9 @@ CHANGES_MAX = 100
 
 DEPTH_MAX = 100
 """Levels of nested containers. No tool needs more."""
+KEYS_MAX = 100_000
+"""Keys, objects and lists. No tool needs more, and each costs time and memory."""
+CROWDED = f"with more than {KEYS_MAX} keys and lists"
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 
 
@@ -42,6 +46,8 @@ def read_strict(text: str) -> ReadJson | BrokenJson:
     """Read a text as JSON. An empty text is `{}`. A field given twice must have equal values."""
     if not text or text.isspace():
         return ReadJson({})
+    if is_crowded(text):
+        return BrokenJson(CROWDED)
     if _nesting_depth(text) > DEPTH_MAX:
         return BrokenJson("nested too deeply")
     try:
@@ -56,6 +62,11 @@ def read_strict(text: str) -> ReadJson | BrokenJson:
         return BrokenJson("nested too deeply")
     except ValueError:  # also what msgspec raises, and lone surrogates
         return BrokenJson("not JSON")
+
+
+def is_crowded(text: str) -> bool:
+    """Whether a text has more keys, objects and lists than are read."""
+    return has_many_keys(text.encode("utf-8", "surrogatepass"), KEYS_MAX)
 
 
 def _nesting_depth(text: str) -> int:

@@ -34,6 +34,7 @@ from windlass.models.http.errors import RequestTarget, mask_keys
 from windlass.models.http.post import STREAM_OPENED, ReplyProgress, post_sse
 from windlass.models.http.sse import SseEvent
 from windlass.models.options import ModelOptions, choose_effort
+from windlass.models.reading import malformed_stream_error
 from windlass.ports import Timeouts
 
 _DEFAULT_TIMEOUTS = Timeouts()
@@ -281,6 +282,8 @@ class _PieceReader:
                     break
         except ModelError as error:
             return batch, error
+        except RecursionError as error:  # Also in a field that no reader knows.
+            return batch, malformed_stream_error(error)
         return batch, None
 
     def join_halves(self, pieces: Iterable[ReplyPiece]) -> Iterable[ReplyPiece]:

@@ -4,7 +4,11 @@ The law: however the bytes are split, the events are the same, and each byte is 
 number of times. An event is returned with the chunk that completes it, never later.
 """
 
+from windlass.core.errors import ModelError
+
 BOM = b"\xef\xbb\xbf"
+EVENT_BYTES_MAX = 16 * 2**20
+"""Of an event that has not ended. A server could fill the memory otherwise."""
 SseEvent = tuple[str, bytes]
 """The name of an event, empty if it has none, and its data."""
 
@@ -12,18 +16,31 @@ SseEvent = tuple[str, bytes]
 class SseParser:
     """Parses one stream. The data of an event is not decoded here."""
 
-    __slots__ = ("_after_cr", "_at_start", "_data", "_name", "_partial_line")
+    __slots__ = ("_after_cr", "_at_start", "_data", "_name", "_open_bytes", "_partial_line")
 
     def __init__(self) -> None:
         self._partial_line: list[bytes] = []
         """The pieces of a line whose end has not come yet."""
         self._data: list[bytes] = []
+        self._open_bytes = 0
+        """Of the event that has not ended, with its partial line."""
         self._name = ""
         self._after_cr = False
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """Return the events that this chunk completes."""
+        """Return the events that this chunk completes.
+
+        Raises ModelError if an event does not end within EVENT_BYTES_MAX.
+        """
+        self._open_bytes += len(chunk)
+        events = self._take_lines(chunk)
+        if self._open_bytes > EVENT_BYTES_MAX:
+            limit = f"{EVENT_BYTES_MAX / 2**20:.0f} MiB"
+            raise ModelError("malformed_stream", f"the server sent an event of more than {limit}")
+        return events
+
+    def _take_lines(self, chunk: bytes) -> list[SseEvent]:
         if self._after_cr and chunk:
             # A CR ended its line at once. If a CRLF was split, its LF must not end another line.
             self._after_cr = False
@@ -37,7 +54,10 @@ class SseParser:
         lines = self._split_lines(chunk if end == len(chunk) else chunk[:end])
         if end < len(chunk):
             self._partial_line.append(chunk[end:])
-        return self._parse_lines(lines)
+        events = self._parse_lines(lines)
+        if not self._data:
+            self._open_bytes = len(chunk) - end
+        return events
 
     def finish(self) -> list[SseEvent]:
         """Return the last event if its lines are complete and only its blank line never came."""
