@@ -226,6 +226,7 @@ RESULT = ToolResult(
         TextPart(CANARY),
         ImagePart("image/png", url=f"https://x/?k={CANARY}"),
         FilePart("text/plain", "notes", CANARY.encode()),
+        FilePart("Application/JSON; charset=utf-8", "data", CANARY.encode()),
         FilePart("application/json", "more", url=f"https://x/?k={CANARY}"),
     ),
 )

@@ -153,7 +153,8 @@ class FactMask:
 
     def _mask_file(self, part: FilePart) -> FilePart:
         part = self._mask_fields(part, ("name", "url"))
-        kind = part.media_type
+        # A caller may write it in capitals, or add the encoding.
+        kind = part.media_type.partition(";")[0].strip().lower()
         is_text = kind.startswith("text/") or kind.endswith(("json", "xml", "yaml"))
         if not part.data or not is_text:
             return part
