@@ -19,6 +19,7 @@ from windlass.core.events import (
 )
 from windlass.core.limits import Limits
 from windlass.core.messages import Usage
+from windlass.core.reply_assembly import CALLS_MAX
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.testing import VirtualClock
@@ -64,6 +65,21 @@ async def test_output_beyond_the_cap_ends_the_attempt(
     assert result.usage is not None
     assert result.usage.output == pytest.approx(CHARS_MAX / 4, abs=20)
     assert "fixed:stream ignores the output cap: it was asked for 100 tokens" in caplog.text
+
+
+async def test_calls_without_end_end_the_attempt(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A call costs more to judge than to write, so their number is bounded as well."""
+    calls = [CallDelta(at, f"c{at}", "look", "{}") for at in range(3 * CALLS_MAX)]
+    model = FixedStream([*calls, ReplyEnd("calls")])
+    roomy = ModelInfo("fixed:stream", output_max=100_000)
+    model.info = roomy
+    with caplog.at_level(logging.WARNING):
+        result = await Agent(model, clock=clock, limits=Limits(steps=1)).run("Hello")
+    assert result.outcome == "max_steps"
+    assert model.sent == CALLS_MAX + 2
+    assert "makes calls without end" in caplog.text
 
 
 async def test_a_watcher_sees_all_that_is_kept(clock: VirtualClock) -> None:

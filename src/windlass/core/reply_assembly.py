@@ -36,6 +36,10 @@ NAME_CHARS_MAX = 128
 """How much of the name of a call is kept. The names of tools have 64 characters at most."""
 
 
+CALLS_MAX = 1_000
+"""A reply with more calls is ended there. Only `calls_per_reply_max` of them may run anyway."""
+
+
 class OpenDraft(Protocol):
     """A call that is still being written."""
 
@@ -70,7 +74,15 @@ class _TextBlock(msgspec.Struct):
 class ReplyAssembly:
     """The reply of one attempt, as far as it has come."""
 
-    __slots__ = ("_blocks", "_calls", "_open_text", "output_chars", "stop", "usage")
+    __slots__ = (
+        "_blocks",
+        "_calls",
+        "_open_text",
+        "has_too_many_calls",
+        "output_chars",
+        "stop",
+        "usage",
+    )
 
     def __init__(self) -> None:
         self._blocks: list[_TextBlock | _CallDraft] = []
@@ -78,6 +90,8 @@ class ReplyAssembly:
         self._open_text: _TextBlock | None = None
         self.output_chars = 0
         """Characters of text, thinking and calls so far, without signatures."""
+        self.has_too_many_calls = False
+        """Whether more than CALLS_MAX calls have come."""
         self.usage: Usage | None = None
         self.stop: StopReason | None = None
         """None until the provider's end marker has come."""
@@ -139,6 +153,7 @@ class ReplyAssembly:
             return found
         call = _CallDraft(piece.index, piece.id)
         self._calls.append(call)
+        self.has_too_many_calls = len(self._calls) > CALLS_MAX
         self._blocks.append(call)
         self._open_text = None
         return call

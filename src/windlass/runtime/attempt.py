@@ -167,7 +167,7 @@ class ModelAttempt:
             self._has_content = True
             content = piece
             # Looked at before the piece counts: a reply that ends here was not too long.
-            if assembly.output_chars > self._output_chars_max:
+            if assembly.output_chars > self._output_chars_max or assembly.has_too_many_calls:
                 content = self._end_overlong_reply(piece)
             assembly.add_piece(content)
             taken.append(content)
@@ -194,13 +194,13 @@ class ModelAttempt:
         if isinstance(piece, UsageDelta | ReplyEnd):
             return piece
         self._was_cut = True
-        _log.warning(
-            "%s ignores the output cap: it was asked for %s tokens at most and has sent %s "
-            "characters; the reply was cut there",
-            self._model.info.name,
-            self._move.reserved.output,
-            self._assembly.output_chars,
+        problem = (
+            "makes calls without end"
+            if self._assembly.has_too_many_calls
+            else f"ignores the output cap: it was asked for {self._move.reserved.output} tokens"
         )
+        chars = self._assembly.output_chars
+        _log.warning("%s %s; cut at %s characters", self._model.info.name, problem, chars)
         return ReplyEnd("length")
 
     @property
