@@ -6,11 +6,10 @@ connected before the first use, and a connection belongs to the event loop that 
 """
 
 import asyncio
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from typing_extensions import override
 
@@ -18,34 +17,27 @@ from windlass.core.decide.reserving import budget_window
 from windlass.core.errors import SessionBusy
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
-from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
-from windlass.core.questions import QuestionRow
 from windlass.core.session_query import PagePlace, SessionQuery
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import RecordProblem
 from windlass.journals.codec import blob_name
-from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
-from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
+from windlass.journals.mail_rules import MailLimits
+from windlass.journals.postgres.config import PostgresConfig
 from windlass.journals.postgres.lease_connection import PostgresLease
 from windlass.journals.postgres.live import PostgresSender, PostgresSubscription
-from windlass.journals.postgres.loop_resources import ResourcesByLoop
-from windlass.journals.postgres.mail import PostgresMail, ServerLetter
 from windlass.journals.postgres.queries import PostgresQueries
-from windlass.journals.postgres.shared_records import PostgresRecords, RecordChange
-from windlass.journals.record_rules import check_record_data, check_record_key, clamp_page
+from windlass.journals.postgres.shared_records import PostgresRecordStore
 from windlass.journals.session_rows import ListedSession, PendingAppend
 from windlass.journals.stored_catalog import NameTest
-from windlass.journals.stored_journal import Durability, StoredJournal
+from windlass.journals.stored_journal import Durability
 from windlass.journals.upgrades import UpgradeStatus
-from windlass.journals.wording import session_missing_error, session_name_error
-from windlass.ports import SharedRecord
+from windlass.journals.wording import session_missing_error
 
-T = TypeVar("T")
 PRUNE_BATCH = 100
 """Sessions that are deleted in one transaction, each with those below it."""
 
 
-class PostgresJournal(StoredJournal):
+class PostgresJournal(PostgresRecordStore):
     """A journal in a schema of a Postgres database.
 
     With the durability "relaxed", the last appends may be lost when the server crashes. If only
@@ -80,7 +72,7 @@ class PostgresJournal(StoredJournal):
             mail_limits: how many messages may wait for a session; 1,000 for control and 100
                 prompts by default.
         """
-        self._config = PostgresConfig(
+        config = PostgresConfig(
             dsn=dsn,
             schema=schema,
             durability=durability,
@@ -88,11 +80,8 @@ class PostgresJournal(StoredJournal):
             timeout_s=timeout_s,
             patience_s=patience_s,
         )
-        super().__init__(self._config.location)
-        self._queries = PostgresQueries(self._config)
-        self._mail = PostgresMail(self._config, mail_limits or MailLimits())
-        self._records = PostgresRecords(self._config)
-        self._resources = ResourcesByLoop(self._config)
+        super().__init__(config, mail_limits or MailLimits())
+        self._queries = PostgresQueries(config)
         self._now = now
 
     async def aclose(self) -> None:
@@ -149,13 +138,6 @@ class PostgresJournal(StoredJournal):
     @override
     def _submit_append(self, append: PendingAppend) -> None:
         self._resources.for_running_loop().writer.submit(append)
-
-    @override
-    def _check_name(self, session: str) -> str:
-        name = super()._check_name(session)
-        if "\0" in name:
-            raise session_name_error(session, "Postgres cannot store NUL characters")
-        return name
 
     # ── the list of sessions ─────────────────────────────────────────────────
 
@@ -242,55 +224,6 @@ class PostgresJournal(StoredJournal):
         """Open a watcher's side of the live channel, on a connection of its own."""
         return self._resources.for_running_loop().live.subscribe(self._check_name(session))
 
-    # ── mail ─────────────────────────────────────────────────────────────────
-
-    async def post_mail(
-        self, session: str, message: Mail, *, by: str = "", key: str = ""
-    ) -> MailReceipt:
-        """Keep a message for a session, and return once it is durable.
-
-        Raises NothingToDo if the session has no facts, unless the message is a prompt, ConfigError
-        if the message cannot be kept, QuestionDecided, MailboxFull, and UpgradeUnfinished.
-        """
-        body = encode_message(message, by, key)
-        name = self._check_name(session)
-        letter = ServerLetter(name, message, body, by, key, secrets.token_hex(16))
-        return await self._run_query(lambda server: self._mail.post_letter(server, letter))
-
-    async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
-        """Return the messages of a lane after a number, in order."""
-        name = self._check_name(session)
-        return await self._run_query(
-            lambda server: self._mail.read_letters(server, name, lane, after)
-        )
-
-    async def read_questions(self, session: str) -> Sequence[QuestionRow]:
-        """Return the questions of a session that no fact has settled, decided or not."""
-        name = self._check_name(session)
-        return await self._run_query(lambda server: self._mail.read_questions(server, name))
-
-    async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
-        """Forget the messages of a lane up to a number."""
-        name = self._check_name(session)
-        await self._run_query(lambda server: self._mail.remove_letters(server, name, lane, upto))
-
-    async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
-        """Return when the lane may have messages after a number.
-
-        It also returns after a few seconds without any, because a notification may be lost.
-        """
-        name = self._check_name(session)
-
-        async def is_there() -> bool:
-            return await self._run_query(lambda it: self._mail.has_letters(it, name, lane, after))
-
-        leases = self._resources.for_running_loop().leases
-        await leases.wait_for_news(lane_name(name, lane), is_there)
-
-    async def list_mailed(self, limit: int = 100) -> Sequence[str]:
-        """Return the sessions that have messages which nobody has taken, the oldest first."""
-        return await self._run_query(lambda server: self._mail.list_mailed(server, limit))
-
     # ── upgrades ─────────────────────────────────────────────────────────────
 
     async def upgrade_status(self) -> UpgradeStatus:
@@ -358,36 +291,3 @@ class PostgresJournal(StoredJournal):
             lambda server: self._queries.change_share(server, *owner, *amounts, is_spent)
         )
         return share.as_amount(budget)
-
-    # ── shared records ───────────────────────────────────────────────────────
-
-    async def get_record(self, kind: str, name: str) -> SharedRecord | None:
-        """Return a shared record, if there is one."""
-        check_record_key(kind, name)
-        return await self._run_query(lambda server: self._records.get_record(server, kind, name))
-
-    async def put_record(self, kind: str, name: str, data: bytes, version: int) -> SharedRecord:
-        """Replace the shared record with this version; raises RecordConflict if it has another."""
-        check_record_key(kind, name)
-        check_record_data(kind, name, data)
-        change = RecordChange(kind, name, data, version, secrets.token_hex(16))
-        return await self._run_query(lambda server: self._records.put_record(server, change))
-
-    async def delete_record(self, kind: str, name: str, version: int | None = None) -> bool:
-        """Delete a shared record. Returns whether there was one."""
-        check_record_key(kind, name)
-        return await self._run_query(
-            lambda server: self._records.delete_record(server, kind, name, version)
-        )
-
-    async def list_records(
-        self, kind: str, after: str = "", limit: int = 100
-    ) -> Sequence[SharedRecord]:
-        """Return the shared records of a kind after a name, in the order of names."""
-        check_record_key(kind, after or "first")
-        return await self._run_query(
-            lambda server: self._records.list_records(server, kind, after, clamp_page(limit))
-        )
-
-    async def _run_query(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
-        return await self._resources.for_running_loop().pool.run_on_connection(work)

@@ -1,10 +1,18 @@
 """Shared records in Postgres. For who may write them, the login of the database is the boundary."""
 
+import secrets
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from windlass.journals.mail_rules import MailLimits
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
-from windlass.journals.record_rules import record_conflict_error
+from windlass.journals.postgres.mailbox import PostgresMailbox
+from windlass.journals.record_rules import (
+    check_record_data,
+    check_record_key,
+    clamp_page,
+    record_conflict_error,
+)
 from windlass.ports import SharedRecord
 
 
@@ -74,3 +82,39 @@ class PostgresRecords:
         if version is not None and await self.get_record(server, kind, name) is not None:
             raise record_conflict_error(kind, name, version)
         return False
+
+
+class PostgresRecordStore(PostgresMailbox):
+    """Keeps the shared records of a schema."""
+
+    def __init__(self, config: PostgresConfig, limits: MailLimits) -> None:
+        super().__init__(config, limits)
+        self._records = PostgresRecords(config)
+
+    async def get_record(self, kind: str, name: str) -> SharedRecord | None:
+        """Return a shared record, if there is one."""
+        check_record_key(kind, name)
+        return await self._run_query(lambda server: self._records.get_record(server, kind, name))
+
+    async def put_record(self, kind: str, name: str, data: bytes, version: int) -> SharedRecord:
+        """Replace the shared record with this version; raises RecordConflict if it has another."""
+        check_record_key(kind, name)
+        check_record_data(kind, name, data)
+        change = RecordChange(kind, name, data, version, secrets.token_hex(16))
+        return await self._run_query(lambda server: self._records.put_record(server, change))
+
+    async def delete_record(self, kind: str, name: str, version: int | None = None) -> bool:
+        """Delete a shared record. Returns whether there was one."""
+        check_record_key(kind, name)
+        return await self._run_query(
+            lambda server: self._records.delete_record(server, kind, name, version)
+        )
+
+    async def list_records(
+        self, kind: str, after: str = "", limit: int = 100
+    ) -> Sequence[SharedRecord]:
+        """Return the shared records of a kind after a name, in the order of names."""
+        check_record_key(kind, after or "first")
+        return await self._run_query(
+            lambda server: self._records.list_records(server, kind, after, clamp_page(limit))
+        )

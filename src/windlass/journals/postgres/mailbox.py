@@ -1,0 +1,85 @@
+"""The mailbox side of a Postgres journal."""
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from typing_extensions import override
+
+from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
+from windlass.core.questions import QuestionRow
+from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
+from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
+from windlass.journals.postgres.loop_resources import ResourcesByLoop
+from windlass.journals.postgres.mail import PostgresMail, ServerLetter
+from windlass.journals.stored_journal import StoredJournal
+from windlass.journals.wording import session_name_error
+
+T = TypeVar("T")
+
+
+class PostgresMailbox(StoredJournal):
+    """Takes messages for the sessions of a schema."""
+
+    def __init__(self, config: PostgresConfig, limits: MailLimits) -> None:
+        super().__init__(config.location)
+        self._config = config
+        self._resources = ResourcesByLoop(config)
+        self._mail = PostgresMail(config, limits)
+
+    @override
+    def _check_name(self, session: str) -> str:
+        name = super()._check_name(session)
+        if "\0" in name:
+            raise session_name_error(session, "Postgres cannot store NUL characters")
+        return name
+
+    async def _run_query(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
+        return await self._resources.for_running_loop().pool.run_on_connection(work)
+
+    async def post_mail(
+        self, session: str, message: Mail, *, by: str = "", key: str = ""
+    ) -> MailReceipt:
+        """Keep a message for a session, and return once it is durable.
+
+        Raises NothingToDo if the session has no facts, unless the message is a prompt, ConfigError
+        if the message cannot be kept, QuestionDecided, MailboxFull, and UpgradeUnfinished.
+        """
+        body = encode_message(message, by, key)
+        name = self._check_name(session)
+        letter = ServerLetter(name, message, body, by, key, secrets.token_hex(16))
+        return await self._run_query(lambda server: self._mail.post_letter(server, letter))
+
+    async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
+        """Return the messages of a lane after a number, in order."""
+        name = self._check_name(session)
+        return await self._run_query(
+            lambda server: self._mail.read_letters(server, name, lane, after)
+        )
+
+    async def read_questions(self, session: str) -> Sequence[QuestionRow]:
+        """Return the questions of a session that no fact has settled, decided or not."""
+        name = self._check_name(session)
+        return await self._run_query(lambda server: self._mail.read_questions(server, name))
+
+    async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
+        """Forget the messages of a lane up to a number."""
+        name = self._check_name(session)
+        await self._run_query(lambda server: self._mail.remove_letters(server, name, lane, upto))
+
+    async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
+        """Return when the lane may have messages after a number.
+
+        It also returns after a few seconds without any, because a notification may be lost.
+        """
+        name = self._check_name(session)
+
+        async def is_there() -> bool:
+            return await self._run_query(lambda it: self._mail.has_letters(it, name, lane, after))
+
+        leases = self._resources.for_running_loop().leases
+        await leases.wait_for_news(lane_name(name, lane), is_there)
+
+    async def list_mailed(self, limit: int = 100) -> Sequence[str]:
+        """Return the sessions that have messages which nobody has taken, the oldest first."""
+        return await self._run_query(lambda server: self._mail.list_mailed(server, limit))
