@@ -181,13 +181,14 @@ def _make_message(
     """Return an answer as a message. The store judges the expiry; the rest is checked here."""
     asking = asked.asking
     fact = mask.mask_fact(make_answer(asking, call_id, reply, 0.0, digest=digest))
-    verdict = fact.verdict if isinstance(fact, CallAnswered) and not fact.grant else reply
+    grant = fact.grant if isinstance(fact, CallAnswered) else None
     return AnswerMail(
         run=run,
         call_id=call_id,
         digest=digest_of(find_asking_call(asking, call_id, digest).decoded_arguments),
-        verdict=verdict,
+        verdict=fact.verdict if isinstance(fact, CallAnswered) and grant is None else reply,
         session=asking.session if asked.is_nested else "",
+        grant=grant,
     )
 
 

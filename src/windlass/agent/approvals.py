@@ -21,6 +21,7 @@ from windlass.core.mail import AnswerMail, Letter
 from windlass.core.messages import ToolSpec
 from windlass.core.moves import WaitForAnswers
 from windlass.core.questions import (
+    APPROVER,
     CLOCK,
     EXPIRED_DENIAL,
     GivenAnswer,
@@ -50,8 +51,6 @@ from windlass.runtime.recorder import Recorder
 from windlass.tools.attempts import ThreadPerJob
 
 _log = get_logger(__name__)
-APPROVER = "approver"
-"""The author of what the approver of a run answers."""
 EXPIRY_RETRY_S = 1.0
 """How long to wait for the store's clock, if a question has expired only by this one."""
 ApproverAnswer = tuple[Question, PersonAnswer | KeyboardInterrupt | SystemExit | None]
@@ -166,6 +165,9 @@ def answer_from_mail(state: State, letter: Letter) -> CallAnswered:
         digest=message.digest,
         by=letter.by,
     )
+    if fact.grant is not None and message.grant is not None:
+        # As the person gave it: the session may hold other labels by now.
+        fact = replace(fact, grant=message.grant)
     return replace(fact, mail=letter.number, accepted_at=accepted_at, signature=letter.signature)
 
 
@@ -256,9 +258,13 @@ async def _give_answer(
         )
         return True
     fact = recorder.mask.mask_fact(_answer_or_deny(state, question, reply, now, by))
-    verdict = fact.verdict if isinstance(fact, CallAnswered) and not fact.grant else reply
+    grant = fact.grant if isinstance(fact, CallAnswered) else None
     message = AnswerMail(
-        run=state.run.number, call_id=call_id, digest=question.digest, verdict=verdict
+        run=state.run.number,
+        call_id=call_id,
+        digest=question.digest,
+        verdict=fact.verdict if isinstance(fact, CallAnswered) and grant is None else reply,
+        grant=grant,
     )
     try:
         await journal.post_mail(state.session, message, by=by)

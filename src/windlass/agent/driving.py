@@ -24,7 +24,7 @@ from windlass.core.mail import Letter, PromptMail, kind_of
 from windlass.core.result import RunResult, build_result
 from windlass.core.state import State
 from windlass.logs import get_logger
-from windlass.ports import Journal, Mailbox, SignedJournal, Watcher
+from windlass.ports import Journal, Mailbox, SignedMail, Watcher
 from windlass.runtime.driver import Opening
 
 _log = get_logger(__name__)
@@ -297,7 +297,7 @@ class SessionDriver:
         """Return why a prompt begins no run: it is forged, or its key has begun one already."""
         journal = self._journal
         forged = None
-        if isinstance(journal, SignedJournal):
+        if isinstance(journal, SignedMail):
             forged = journal.find_letter_problem(state.session, letter)
         message = letter.message
         if forged is not None or not isinstance(message, PromptMail):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from windlass.cli.demo.command import demo
     from windlass.cli.doctor import doctor
     from windlass.cli.eval.command import eval_
+    from windlass.cli.key import key
     from windlass.cli.mcp import mcp
     from windlass.cli.migrate import migrate
     from windlass.cli.models import models
@@ -49,6 +50,7 @@ __all__ = [
     "deny",
     "doctor",
     "eval_",
+    "key",
     "mcp",
     "migrate",
     "models",
@@ -87,6 +89,7 @@ COMMANDS: Mapping[str, str] = {
     "serve": "Serve agents over HTTP: runs, events, questions, a page.",
     "worker": "Drive runs that a service started, beside other workers.",
     "token": "Make, list and revoke tokens for the service.",
+    "key": "Make the keys that a service signs with (Postgres).",
     "caller": "End a caller of the service, with all that acts for it.",
     "acp": "Serve an editor (Agent Client Protocol).",
     "tools": "List the tools that an agent would have here.",
@@ -119,6 +122,7 @@ LAZY_MODULES: LazyModules = {
     "deny": "windlass.cli.approve",
     "doctor": "windlass.cli.doctor",
     "eval_": "windlass.cli.eval.command",
+    "key": "windlass.cli.key",
     "mcp": "windlass.cli.mcp",
     "migrate": "windlass.cli.migrate",
     "models": "windlass.cli.models",

@@ -1,19 +1,25 @@
 """The option that names a journal, and how a command works with the journal that it names."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import click
 
+from windlass.cli.options import CommandT
+from windlass.journals.service_keys import ServiceKeys, load_service_keys
+from windlass.logs import get_logger
+from windlass.ports import Journal
 from windlass.project.journals import (
     ManagedJournal,
+    describe_unsigned,
     journal_name,
     open_existing_journal,
     open_journal,
 )
 
 T = TypeVar("T")
+_log = get_logger(__name__)
 
 
 def _resolve_journal(_context: click.Context, _option: click.Parameter, named: str | None) -> str:
@@ -29,17 +35,57 @@ journal_option = click.option(
 )
 
 
+def key_options(command: CommandT) -> CommandT:
+    """The options that name the keys of a Postgres journal."""
+    for option in (
+        click.option(
+            "--verify-key",
+            "verify_keys",
+            multiple=True,
+            metavar="KEY",
+            help="A public key of a service whose signatures count (Postgres); may be repeated.",
+        ),
+        click.option(
+            "--signing-key",
+            metavar="FILE",
+            help="The private key that this service signs with (Postgres).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def read_keys(given: Mapping[str, Any]) -> ServiceKeys:
+    """Return the keys that the options name, or else the environment."""
+    return load_service_keys(signing_key=given["signing_key"], verify_keys=given["verify_keys"])
+
+
+def log_unsigned(journal: Journal) -> None:
+    """Log one line if a login of the database could forge answers in this journal."""
+    line = describe_unsigned(journal)
+    if line is not None:
+        _log.warning("%s", line)
+
+
+def show_unsigned(journal: Journal) -> None:
+    """Print that line for a person, beside the output of a command."""
+    line = describe_unsigned(journal)
+    if line is not None:
+        click.echo(f"note: {line}", err=True)
+
+
 def run_on_journal(
     place: str,
     work: Callable[[ManagedJournal], Coroutine[Any, Any, T]],
     *,
     creates: bool = False,
+    keys: ServiceKeys | None = None,
 ) -> T:
     """Do something with a journal, and return the result. It must exist, unless `creates`."""
     opens = open_journal if creates else open_existing_journal
 
     async def open_and_work() -> T:
-        async with opens(place) as journal:
+        async with opens(place, keys) as journal:
             return await work(journal)
 
     return asyncio.run(open_and_work())

@@ -13,6 +13,7 @@ import click
 import windlass.cli.engine as engine_module
 from windlass.agent.agent import Agent
 from windlass.cli.command_context import load_context
+from windlass.cli.journal_option import key_options, log_unsigned, read_keys
 from windlass.cli.options import (
     agent_options,
     collect_flags,
@@ -23,7 +24,7 @@ from windlass.core.errors import ConfigError
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.names import show_journal_name
 from windlass.ports import Journal
-from windlass.project.journals import journal_name, open_journal
+from windlass.project.journals import OpenedJournal, journal_name, open_journal
 from windlass.server.access import LOCAL_OWNER
 from windlass.server.duties import OutsideSettings
 from windlass.server.jwt_tokens import JwtOptions
@@ -113,6 +114,7 @@ Examples:
     help="Whether to drive runs here, or leave them to windlass worker.",
 )
 @engine_module.engine_option
+@key_options
 @workspace_options
 @click.option("--jwt-issuer", metavar="URL", help="An identity provider whose tokens count.")
 @click.option("--jwt-audience", metavar="NAME", help="For whom its tokens must be meant.")
@@ -154,7 +156,7 @@ def serve(
     """
     outside = OutsideSettings(public_url=given["public_url"], webhook_hosts=given["webhook_hosts"])
     options = _read_options(given, outside)
-    options.check()
+    open_with_keys = partial(open_journal, keys=read_keys(given))
     set_up_logs(given["log_format"])
     placing = None if engine is None else engine_module.LateEngine(engine)
     make_service = partial(Service, outside=outside, drives=drives, engine=placing)
@@ -162,14 +164,14 @@ def serve(
     if target is not None:
         make_service = partial(make_service, workspace=given["workspace"] or "per-caller")
         found = import_agents(target, given["workspace_store"])
-        asyncio.run(_serve_program(found, journal, options, make_service, entry))
+        asyncio.run(_serve_program(found, open_with_keys, journal, options, make_service, entry))
         return
     flags = collect_flags({**given, "journal": journal})
     context = load_context(flags, trust=given["trust"]).with_chosen_model()
     project_agents = load_project_agents(context.agent, flags, context.agent.project)
 
     async def run() -> None:
-        opened = open_journal(journal_name(context.agent.settings))
+        opened = open_with_keys(journal_name(context.agent.settings))
         async with opened as kept, open_project_agents(project_agents, kept) as served:
             for warning in served.warnings:
                 click.echo(warning, err=True)
@@ -182,7 +184,8 @@ def serve(
 
 
 def _read_options(given: Mapping[str, Any], outside: OutsideSettings) -> ServeOptions:
-    return ServeOptions(
+    """Return how to serve, as the flags say. Raises ConfigError if they do not fit together."""
+    options = ServeOptions(
         host=given["host"],
         port=given["port"],
         tls_cert=given["tls_cert"],
@@ -194,6 +197,8 @@ def _read_options(given: Mapping[str, Any], outside: OutsideSettings) -> ServeOp
         jwt=_read_jwt_options(given),
         drain_delay_s=given["drain_delay"],
     )
+    options.check()
+    return options
 
 
 def _read_jwt_options(given: Mapping[str, Any]) -> JwtOptions | None:
@@ -208,6 +213,7 @@ def _read_jwt_options(given: Mapping[str, Any]) -> JwtOptions | None:
 
 async def _serve_program(
     found: Mapping[str, Agent[Any]] | list[Agent[Any]] | Service,
+    open_with_keys: Callable[[str], OpenedJournal],
     journal: str | None,
     options: ServeOptions,
     make_service: Callable[..., Service],
@@ -216,13 +222,14 @@ async def _serve_program(
     if isinstance(found, Service):
         await _serve_service(found, options, entry)
         return
-    async with open_journal(journal_name(named=journal)) as kept:
+    async with open_with_keys(journal_name(named=journal)) as kept:
         service = make_service(found, journal=kept)
         await _serve_service(service, options, entry)
 
 
 async def _serve_service(service: Service, options: ServeOptions, entry: EntryOptions) -> None:
     """Serve until a signal, and say how to get in."""
+    log_unsigned(service.journal)
     page = ""
     secret = ""
     if entry.shows_login or entry.opens_page:

@@ -14,7 +14,7 @@ import click
 
 from windlass.agent.control import count_queued
 from windlass.agent.following import follow_session
-from windlass.cli.journal_option import journal_option, run_on_journal
+from windlass.cli.journal_option import journal_option, run_on_journal, show_unsigned
 from windlass.cli.renderer import EventRenderer
 from windlass.cli.screen import Screen
 from windlass.cli.session_table import show_session_page
@@ -220,7 +220,8 @@ def verify(session: str | None, place: str, accept: bool) -> None:
     """Check that no record of SESSION, or of the whole journal, was changed, moved or removed.
 
     In a file it also finds answers that nobody with your key gave, and a journal that is older than
-    it was. The exit code is 1 if something was found.
+    it was. In Postgres, with keys, it also finds answers and records that no service signed. The
+    exit code is 1 if something was found.
     """
     if accept:
         run_on_journal(place, _accept_journal)
@@ -238,6 +239,7 @@ async def _accept_journal(journal: ManagedJournal) -> None:
 
 
 async def _verify_sessions(given: str | None, journal: ManagedJournal) -> tuple[int, list[str]]:
+    show_unsigned(journal)
     problems: list[str] = []
     if given is None:
         listed = await journal.sessions(limit=LISTED_MAX)

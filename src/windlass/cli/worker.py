@@ -13,6 +13,7 @@ from windlass.agent.folder_watch import WAIT_S
 from windlass.agent.sweeping import AcceptsStart
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.cli.command_context import load_context
+from windlass.cli.journal_option import key_options, log_unsigned, read_keys
 from windlass.cli.options import (
     agent_options,
     collect_flags,
@@ -23,7 +24,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.events import RunStarted
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal
-from windlass.project.journals import journal_name, open_journal
+from windlass.project.journals import OpenedJournal, journal_name, open_journal
 from windlass.server.project_agents import (
     import_agents,
     load_project_agents,
@@ -70,6 +71,7 @@ Examples:
     "--journal", metavar="NAME", help="Where the sessions are kept: a path or postgresql://…"
 )
 @fleet.engine_option
+@key_options
 @workspace_store_option
 @click.option(
     "--workspace-wait",
@@ -140,14 +142,15 @@ def worker(target: str | None, journal: str | None, **given: Any) -> None:  # no
     plan = WorkPlan(limits, given["engine"], given["drift"])
     set_up_logs(given["log_format"])
     if target is not None:
-        asyncio.run(_work_for_program(target, given["workspace_store"], journal, plan))
+        opened = open_journal(journal_name(named=journal), read_keys(given))
+        asyncio.run(_work_for_program(target, given["workspace_store"], opened, plan))
         return
     flags = collect_flags({**given, "journal": journal})
     context = load_context(flags, trust=given["trust"]).with_chosen_model()
     project_agents = load_project_agents(context.agent, flags, context.agent.project)
 
     async def run() -> None:
-        opened = open_journal(journal_name(context.agent.settings))
+        opened = open_journal(journal_name(context.agent.settings), read_keys(given))
         async with opened as kept, open_project_agents(project_agents, kept) as served:
             for warning in served.warnings:
                 click.echo(warning, err=True)
@@ -158,12 +161,12 @@ def worker(target: str | None, journal: str | None, **given: Any) -> None:  # no
 
 
 async def _work_for_program(
-    target: str, workspace_store: str | None, journal: str | None, plan: WorkPlan
+    target: str, workspace_store: str | None, opened: OpenedJournal, plan: WorkPlan
 ) -> None:
     found = import_agents(target, workspace_store)
     if isinstance(found, Service):
         raise ConfigError(f"{target} is a service: name its agents, or run windlass serve {target}")
-    async with open_journal(journal_name(named=journal)) as kept:
+    async with opened as kept:
         await _work(share_journal(name_agents(found), kept), kept, plan)
 
 
@@ -175,6 +178,7 @@ async def _work(agents: Mapping[str, Agent[Any]], journal: Journal, plan: WorkPl
     """Work until SIGTERM or SIGINT; then let go of all runs. A second signal does not wait."""
     if isinstance(journal, MemoryJournal):
         raise ConfigError("a worker shares its journal with others: give --journal, a file or URL")
+    log_unsigned(journal)
     working = plan.make_worker(agents)
     relax_garbage_collector()
     stop = StopSignals()

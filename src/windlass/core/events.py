@@ -157,6 +157,8 @@ class RunResumed(PlacedEvent, frozen=True, tag="RunResumed"):
     """A random name of the driver, as in `RunStarted`."""
     below: tuple[SessionProgress, ...] | None = None
     """How far the sessions have come that work for open calls of the run; None: not looked at."""
+    doubted: tuple[str, ...] = ()
+    """Calls whose recorded permission no signature proves to the new driver: judged again."""
 
 
 class AttemptStarted(PlacedEvent, frozen=True, tag="AttemptStarted"):
@@ -224,7 +226,8 @@ class CallAnswered(PlacedEvent, frozen=True, tag="CallAnswered"):
     accepted_at: float = 0.0
     """When the store accepted it, which decides whether it came in time; 0.0: when recorded."""
     signature: str = ""
-    """Proves that it was given by someone with the user's own key. `verify` checks it."""
+    """Proves who gave it: someone with the user's own key to a file, or a service to Postgres,
+    with the id of its key. `verify` checks it."""
 
 
 class CallStarted(PlacedEvent, frozen=True, tag="CallStarted"):

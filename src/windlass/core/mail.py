@@ -17,7 +17,7 @@ import msgspec
 
 from windlass.core.limits import Budget, RaisedLimits
 from windlass.core.messages import ContentPart, Label, Message
-from windlass.core.verdicts import PersonAnswer
+from windlass.core.verdicts import Grant, PersonAnswer
 
 MailLane = Literal["control", "prompts"]
 
@@ -61,6 +61,10 @@ class AnswerMail(MailMessage, frozen=True, tag="answer"):
     """The session of the sub-agent that asks; empty if the run itself does."""
     accepted_at: float = 0.0
     """When the store accepted it for the run at the top, which passed it on; 0 if it did not."""
+    signature: str = ""
+    """That of the message to the run at the top, which passed it on; empty if it did not."""
+    grant: Grant | None = None
+    """What `AllowAlways` allows for the rest of the session, as it was when the person answered."""
 
 
 class RaiseLimitsMail(MailMessage, frozen=True, tag="raise_limits"):
@@ -113,7 +117,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     """Set by a poster that may have to post again: a key is accepted once per session."""
     signature: str = ""
-    """Proves for a journal in a file that it was posted by someone with the user's own key."""
+    """Proves who posted it: someone with the user's own key to a file, a service to Postgres."""
 
     @property
     def lane(self) -> MailLane:

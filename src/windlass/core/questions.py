@@ -14,6 +14,8 @@ from windlass.core.verdicts import Allow, AllowAlways, Deny, Modify, PersonAnswe
 AnswerKind = Literal["allow", "modify", "deny", "expiry"]
 CLOCK = "the clock"
 """The author of the denial of a question that expired."""
+APPROVER = "approver"
+"""The author of what the approver of a run answers."""
 EXPIRED_DENIAL = Deny("the question had expired", "expiry")
 
 

@@ -54,6 +54,8 @@ class CallState(msgspec.Struct, frozen=True, gc=False):
     """It came with an imported session, and nobody here has decided about it yet."""
     is_repeat: bool = False
     """It was not executed, because the model was told not to make the same call again."""
+    doubted: bool = False
+    """It had started, but nothing proves that it was allowed: it is judged before it runs again."""
     waits_for: CallWaiting | None = None
     """What its sub-agent waits for, in the phase `waiting`."""
     result: ToolResult | None = None

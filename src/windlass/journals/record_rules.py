@@ -9,6 +9,8 @@ NAME_CHARS_MAX = 1_000
 """Of a kind and of a name."""
 ANCHORED_KINDS = frozenset(("login", "quota", "schedule", "token", "webhook"))
 """Kinds of records that give a right, or take one away: an old one must not count again."""
+SIGNED_KINDS = ANCHORED_KINDS | {"engine-schedule"}
+"""Kinds of records that count in Postgres only if a service signed them, once keys are given."""
 PAGE_RECORDS_MAX = 1_000
 """Records that one call of `list_records` returns, at most."""
 

@@ -6,15 +6,17 @@ from windlass.core.errors import ConfigError
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.names import parse_journal_name
 from windlass.journals.postgres.journal import PostgresJournal
+from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.sqlite.journal import SqliteJournal
 
 
 def open_journal(
-    name: str | PurePath, *, create_folder: bool = False
+    name: str | PurePath, *, create_folder: bool = False, keys: ServiceKeys | None = None
 ) -> MemoryJournal | SqliteJournal | PostgresJournal:
     """Open the journal that a path or a URL names. The caller closes it.
 
-    `create_folder`: also create the folder of a file. Raises ConfigError if the name is empty or
+    `create_folder`: also create the folder of a file. `keys`: what a Postgres journal signs and
+    verifies with; by default, as the environment says. Raises ConfigError if the name is empty or
     its scheme is not known, and what the journal itself raises if it cannot be opened.
     """
     parsed = parse_journal_name(name)
@@ -22,7 +24,7 @@ def open_journal(
         case "memory":
             return MemoryJournal()
         case "postgres":
-            return PostgresJournal(parsed.location)
+            return PostgresJournal(parsed.location, keys=keys)
         case "sqlite":
             return _open_file(Path(parsed.location), create_folder=create_folder)
 

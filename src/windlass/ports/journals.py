@@ -17,6 +17,7 @@ from windlass.core.session_query import (
     StateFilter,
 )
 from windlass.core.session_summary import SessionSummary
+from windlass.core.verdicts import Grant
 
 
 class Journal(Protocol):
@@ -304,12 +305,35 @@ class Mailbox(Protocol):
 
 
 @runtime_checkable
-class SignedJournal(Protocol):
-    """A journal that anyone may write to who gets at its file: the user's own key tells who did."""
+class SignedMail(Protocol):
+    """A journal that other programs can write to: a signature tells which messages are genuine."""
 
     def find_letter_problem(self, session: str, letter: Letter) -> str | None:
         """Return why a message is not genuine; None if it is."""
         ...
+
+
+class ProvenAnswers(msgspec.Struct, frozen=True):
+    """What the signed answers of a session prove to a driver that takes it over."""
+
+    calls: frozenset[str]
+    """The calls whose last answer is signed."""
+    grants: Sequence[Grant]
+    """What signed answers allowed for the rest of the session."""
+
+
+@runtime_checkable
+class ProvingJournal(Protocol):
+    """A journal whose recorded permissions are believed only if a service signed them."""
+
+    async def find_proven(self, session: str) -> ProvenAnswers | None:
+        """Return what the answers of a session prove; None if no keys say what to believe."""
+        ...
+
+
+@runtime_checkable
+class SignedJournal(SignedMail, Protocol):
+    """A journal that anyone may write to who gets at its file: the user's own key tells who did."""
 
     async def find_forgeries(self, session: str) -> Sequence[object]:
         """Return what somebody without the key did to a session, in words."""

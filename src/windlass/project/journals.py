@@ -15,6 +15,7 @@ from windlass.environ import read_process_environment
 from windlass.journals.chain import RecordProblem
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.names import parse_journal_name, resolve_journal_name
+from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.upgrades import UpgradeStatus
 from windlass.journals.urls import open_journal as open_by_name
 from windlass.ports import (
@@ -78,6 +79,30 @@ class AnchoredJournal(Protocol):
     async def accept(self) -> None:
         """Take the journal as it is for genuine."""
         ...
+
+
+@runtime_checkable
+class KeyedJournal(Protocol):
+    """A journal that many machines share, and whose answers and records a service can sign."""
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether answers and records count only if a service signed them."""
+        ...
+
+    async def sign_records(self, *, accept: bool = False) -> int:
+        """Sign the records again with the present key; returns how many."""
+        ...
+
+
+def describe_unsigned(journal: Journal) -> str | None:
+    """Return a line that says that answers are unsigned; None if they are signed, or in a file."""
+    if not isinstance(journal, KeyedJournal) or journal.is_signed:
+        return None
+    return (
+        "answers, tokens, schedules, webhooks and quotas in this journal are unsigned: a login of "
+        "the database can forge them. Make a key with `windlass key new FILE`"
+    )
 
 
 def journal_name(settings: Settings | None = None, *, named: str | None = None) -> str:
@@ -151,9 +176,10 @@ class OpenedJournal:
             self._journal.close()
 
 
-def open_journal(name: str | os.PathLike[str]) -> OpenedJournal:
+def open_journal(name: str | os.PathLike[str], keys: ServiceKeys | None = None) -> OpenedJournal:
     """Open a journal for as long as the block lasts, and create it if it does not exist.
 
+    `keys`: what a Postgres journal signs and verifies with; by default, as the environment says.
     Raises JournalFailed if the folder of a file cannot be created, and ConfigError or JournalFailed
     if it cannot be opened.
     """
@@ -166,12 +192,14 @@ def open_journal(name: str | os.PathLike[str]) -> OpenedJournal:
             f"cannot create the folder of the journal {parsed.shown}: {error.strerror}. "
             "Name another file with WINDLASS_JOURNAL=PATH or --journal PATH."
         ) from None
-    return OpenedJournal(open_by_name(parsed.location))
+    return OpenedJournal(open_by_name(parsed.location, keys=keys))
 
 
-def open_existing_journal(name: str | os.PathLike[str]) -> OpenedJournal:
+def open_existing_journal(
+    name: str | os.PathLike[str], keys: ServiceKeys | None = None
+) -> OpenedJournal:
     """Open a journal that must exist; raises ConfigError if it does not."""
     parsed = parse_journal_name(os.fspath(name))
     if not journal_exists(name):
         raise ConfigError(f"there is no journal {parsed.shown}. Name another one with --journal.")
-    return OpenedJournal(open_by_name(parsed.location))
+    return OpenedJournal(open_by_name(parsed.location, keys=keys))

@@ -246,6 +246,7 @@ class RunDriver:
             recorder.state,
             self._world.tools,
             self._services.read_progress,
+            self._hold.doubted,
         )
         facts = self._opening_facts = await recorder.mask_opening(opening)
         writing = asyncio.create_task(recorder.record(*facts, masked=facts))

@@ -70,7 +70,7 @@ async def judge_call(
     arguments = prepared.arguments
     if repeats_write(state, call.id, spec, arguments):
         return CallJudged(call.id, _repeated_write(call))
-    verdict = await _judge_arguments(call, spec, arguments, world, state)
+    verdict = await judge_arguments(call, spec, arguments, world, state)
     effective_arguments = _new_arguments(verdict)
     if effective_arguments is None:
         effective_arguments = arguments
@@ -85,7 +85,7 @@ async def judge_call(
     )
 
 
-async def _judge_arguments(
+async def judge_arguments(
     call: ToolCall, spec: ToolSpec, arguments: dict[str, Any], world: World, state: State
 ) -> Verdict:
     """Return what the gate decides about a call, or a question about one from elsewhere."""

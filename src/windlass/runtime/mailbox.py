@@ -43,7 +43,7 @@ from windlass.core.mail import (
 from windlass.core.setup import digest
 from windlass.core.state import State, find_call
 from windlass.logs import get_logger
-from windlass.ports import Clock, Journal, Mailbox, SignedJournal
+from windlass.ports import Clock, Journal, Mailbox, SignedMail
 from windlass.runtime.control_inbox import ControlInbox
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.session_tree import works_for
@@ -180,8 +180,8 @@ class MailTaker:
         return True
 
     def _find_forgery(self, letter: Letter) -> str | None:
-        """Return why a message is not genuine: somebody wrote it into the file of the journal."""
-        if not isinstance(self._journal, SignedJournal):
+        """Return why a message is not genuine: another program wrote it into the journal."""
+        if not isinstance(self._journal, SignedMail):
             return None
         return self._journal.find_letter_problem(self._session, letter)
 
@@ -209,6 +209,8 @@ class MailTaker:
             digest=message.digest,
             verdict=message.verdict,
             accepted_at=letter.at,
+            signature=letter.signature,
+            grant=message.grant,
         )
         with suppress(NothingToDo):
             await mailbox.post_mail(session, forwarded, by=letter.by, key=key)

@@ -19,6 +19,7 @@ from windlass.logs import get_logger
 from windlass.ports import (
     Journal,
     Lease,
+    ProvingJournal,
     RecoverableTools,
     SessionLeases,
     SignedJournal,
@@ -30,6 +31,8 @@ from windlass.runtime.shared_budgets import settle_budgets
 from windlass.runtime.state_cache import StateCache
 
 _log = get_logger(__name__)
+_ALLOWED_PHASES = ("cleared", "started", "waiting", "interrupted")
+"""The phases of calls that would run, or run again, because of what is recorded."""
 ReadProgress = Callable[[State], Awaitable[tuple[SessionProgress, ...]]]
 """Returns how far the sessions have come that work for open calls of a run."""
 
@@ -44,6 +47,8 @@ class SessionHold:
         self._lease: Lease | None = None
         self._has_let_go = False
         """Whether the driver is done with the session: a lease that comes later is released."""
+        self.doubted: tuple[str, ...] = ()
+        """The calls that are recorded as allowed, and that no signature proves to be."""
         self.freed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once another driver can have the session."""
 
@@ -60,10 +65,26 @@ class SessionHold:
         if state.is_active or state.grants:
             # What a person allowed for always is used by later runs as well.
             await _refuse_forgeries(journal, session)
+            state = await self._doubt_unproven(state)
         if state.setup is not None and state.setup.budgets and not state.is_active:
             # The process of the last run may have died before it gave back what it had drawn.
             await settle_budgets(journal, state)
         return state
+
+    async def _doubt_unproven(self, state: State) -> State:
+        """Note which calls were allowed without proof, and return the state without such grants."""
+        journal = self._journal
+        proven = None
+        if isinstance(journal, ProvingJournal):
+            proven = await journal.find_proven(state.session)
+        if proven is None:
+            return state
+        self.doubted = tuple(
+            call.id
+            for call in state.step_calls
+            if call.phase in _ALLOWED_PHASES and not (call.answered and call.id in proven.calls)
+        )
+        return replace(state, grants=tuple(one for one in state.grants if one in proven.grants))
 
     async def is_still_driving(self) -> bool:
         """Return whether this driver has the session: nobody can have taken it over."""
@@ -117,16 +138,21 @@ async def _wait_for_all(works: Iterable["asyncio.Future[Any]"]) -> None:
 
 
 async def prepare_take_over(
-    opening: Sequence[Fact], state: State, tools: Tools, read_progress: ReadProgress
+    opening: Sequence[Fact],
+    state: State,
+    tools: Tools,
+    read_progress: ReadProgress,
+    doubted: tuple[str, ...] = (),
 ) -> Sequence[Fact]:
     """End what a dead driver left running, and return the facts that open the run.
 
     If that driver got nowhere in the session itself, the sessions that work for the run say whether
-    it got anywhere at all.
+    it got anywhere at all. The `doubted` calls are judged again.
     """
     resumed = opening[0]
     if not isinstance(resumed, RunResumed):
         return opening
+    resumed = replace(resumed, doubted=doubted)
     if isinstance(tools, RecoverableTools):
         resumed = replace(resumed, reaped=tuple(await asyncio.to_thread(tools.recover)))
     if state.run is not None and find_fruitless(state, state.run, None):

@@ -22,6 +22,7 @@ from windlass.core.events import (
     CallWaiting,
     Fact,
     RunEnded,
+    RunResumed,
 )
 from windlass.core.fold.deaths import pardon_call
 from windlass.core.fold.phases import PhaseChange, classify_fact, classify_resume, next_phase
@@ -62,7 +63,8 @@ def apply_call_judged(state: State, fact: CallJudged) -> State:
     call, phase = _move_call(state, fact)
     if call.imported and isinstance(fact.verdict, Allow | Modify):
         raise_illegal_fact(fact, "a person has to be asked about a call of an imported session")
-    call = replace(call, changes=(*call.changes, *fact.changes), resource=fact.resource)
+    changes = (*call.changes, *fact.changes)
+    call = replace(call, changes=changes, resource=fact.resource, doubted=False)
     if fact.arguments is None:
         given = None
     else:
@@ -157,15 +159,19 @@ def apply_call_waiting(state: State, fact: CallWaiting) -> State:
 
 
 def take_over_call(
-    call: CallState, before: Setup | None, after: Setup | None, fact: Fact
+    call: CallState, before: Setup | None, after: Setup | None, fact: RunResumed
 ) -> CallState:
     """Return a call as the next driver finds it."""
-    phase = next_phase(call, classify_resume(call, before, after))
+    doubted = call.id in fact.doubted and call.phase != "closed"
+    if doubted:
+        call = replace(call, answered=False)
+    phase = next_phase(call, classify_resume(call, before, after, doubted=doubted))
     if phase is None:  # pragma: no cover - every phase can be resumed
         raise_illegal_fact(fact, f"the call is {call.phase}")
     if phase == "proposed":
         return replace(call, phase=phase, arguments=None, changes=(), resource=None)
-    return replace(call, phase=phase, waits_for=None)
+    doubted = phase == "interrupted" and (doubted or call.doubted)
+    return replace(call, phase=phase, waits_for=None, doubted=doubted)
 
 
 def disown_call(call: CallState, fact: Fact) -> CallState:

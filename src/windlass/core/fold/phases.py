@@ -42,7 +42,7 @@ PhaseFact = Literal[
 
 `allow` includes a changed call (Modify), and `deny` one that is invalid. `repeatable` is a tool
 whose effect is not a write. `changed`: the gate or the tool is another than the one that allowed
-the call, and no person did.
+the call, and no person did; or no signature proves to the driver that it was allowed.
 """
 
 PhaseChange = CallJudged | CallAnswered | CallStarted | CallFinished | CallWaiting
@@ -165,8 +165,13 @@ def classify_fact(
             return "CallWaiting"
 
 
-def classify_resume(call: CallState, before: Setup | None, after: Setup | None) -> PhaseFact:
-    """Return the column of the table for a driver that takes a call over, perhaps with changes."""
+def classify_resume(
+    call: CallState, before: Setup | None, after: Setup | None, *, doubted: bool = False
+) -> PhaseFact:
+    """Return the column of the table for a driver that takes a call over, perhaps with changes.
+
+    `doubted`: the driver does not believe what is recorded about the call.
+    """
     name = call.call.name
     has_changed = after is not None and (
         before is None
@@ -174,7 +179,7 @@ def classify_resume(call: CallState, before: Setup | None, after: Setup | None) 
         or _called_tool(before, name) != _called_tool(after, name)
     )
     # What a person allowed stays allowed.
-    if not has_changed or call.answered:
+    if not doubted and (not has_changed or call.answered):
         return "RunResumed"
     if is_repeatable(call, before):
         return "RunResumed: changed, repeatable"

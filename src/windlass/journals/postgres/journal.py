@@ -19,6 +19,7 @@ from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.session_query import PagePlace, SessionQuery
 from windlass.core.session_summary import SessionSummary
+from windlass.journals.answer_proofs import find_unsigned_answers
 from windlass.journals.chain import RecordProblem
 from windlass.journals.codec import blob_name
 from windlass.journals.mail_rules import MailLimits
@@ -27,6 +28,7 @@ from windlass.journals.postgres.lease_connection import PostgresLease
 from windlass.journals.postgres.live import PostgresSender, PostgresSubscription
 from windlass.journals.postgres.queries import PostgresQueries
 from windlass.journals.postgres.shared_records import PostgresRecordStore
+from windlass.journals.service_keys import ServiceKeys, load_service_keys
 from windlass.journals.session_rows import ListedSession, PendingAppend
 from windlass.journals.stored_catalog import NameTest
 from windlass.journals.stored_journal import Durability
@@ -47,7 +49,7 @@ class PostgresJournal(PostgresRecordStore):
     a connection that stays the same.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter per setting
         self,
         dsn: str,
         *,
@@ -58,6 +60,7 @@ class PostgresJournal(PostgresRecordStore):
         patience_s: float = 10.0,
         now: Callable[[], float] = time.time,
         mail_limits: MailLimits | None = None,
+        keys: ServiceKeys | None = None,
     ) -> None:
         """Set up the journal; it connects at its first use. Raises ConfigError for wrong values.
 
@@ -71,6 +74,8 @@ class PostgresJournal(PostgresRecordStore):
             now: seconds since the epoch, for budgets with a window.
             mail_limits: how many messages may wait for a session; 1,000 for control and 100
                 prompts by default.
+            keys: sign and verify answers and records; by default those that the environment names
+                (`WINDLASS_SIGNING_KEY_FILE`, `WINDLASS_VERIFY_KEYS`).
         """
         config = PostgresConfig(
             dsn=dsn,
@@ -80,7 +85,7 @@ class PostgresJournal(PostgresRecordStore):
             timeout_s=timeout_s,
             patience_s=patience_s,
         )
-        super().__init__(config, mail_limits or MailLimits())
+        super().__init__(config, mail_limits or MailLimits(), keys or load_service_keys())
         self._queries = PostgresQueries(config)
         self._now = now
 
@@ -115,14 +120,26 @@ class PostgresJournal(PostgresRecordStore):
         return self._require_facts(session, await self._walk_records(session, after))
 
     async def verify(self, session: str) -> list[RecordProblem]:
-        """Return a problem for each record of a session that was changed, moved or removed."""
+        """Return a problem for each record of a session that was changed, moved or removed.
+
+        With keys, also for each answer that no service signed.
+        """
         name = self._check_name(session)
         stored = await self._run_query(lambda server: self._queries.read_session(server, name, 0))
-        return [] if stored is None else await asyncio.to_thread(stored.find_problems)
+        if stored is None:
+            return []
+        problems = await asyncio.to_thread(stored.find_problems)
+        if self.is_signed and not problems:
+            problems = find_unsigned_answers(self._keys, session, await self.read(session))
+        return problems
 
     async def check(self) -> list[str]:
-        """Return what does not fit together in the tables, in words. This reads all keys."""
-        return await self._run_query(self._queries.find_orphans)
+        """Return what does not fit together in the tables, in words. This reads all keys.
+
+        With keys, it also returns the records that no service signed.
+        """
+        orphans = await self._run_query(self._queries.find_orphans)
+        return [*orphans, *await self.find_unsigned_records()]
 
     async def _walk_records(self, session: str, after: int) -> Sequence[Fact | RecordProblem]:
         name = self._check_name(session)

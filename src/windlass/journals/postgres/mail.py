@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from windlass.core.errors import JournalCorrupt
 from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt, lane_of
 from windlass.core.questions import QuestionRow
+from windlass.journals.answer_proofs import sign_answer
 from windlass.journals.chain import chain_root
 from windlass.journals.mail_rules import (
     LaneCounters,
@@ -27,6 +28,7 @@ from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.questions import PostgresQuestions
 from windlass.journals.postgres.schema import is_shared
 from windlass.journals.question_rules import AnswerPost
+from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.session_rows import NOT_CREATED
 from windlass.journals.upgrades import upgrade_unfinished_error
 
@@ -36,6 +38,14 @@ _IS_WAITING = """mail.message IS NOT NULL AND mail.number >
     CASE lane WHEN 'prompts' THEN sessions.prompts_taken ELSE sessions.mail_taken END"""
 HAS_MAIL = f"EXISTS (SELECT FROM {{0}}.mail WHERE mail.session = sessions.number AND {_IS_WAITING})"
 """Whether a session has messages that no fact carries yet."""
+
+
+class _Acceptance(NamedTuple):
+    """How a message was accepted: its number in its lane, and of an answer also the time."""
+
+    number: int
+    at: float | None = None
+    signature: str = ""
 
 
 class ServerLetter(NamedTuple):
@@ -48,13 +58,20 @@ class ServerLetter(NamedTuple):
     key: str
     nonce: str
 
+    @property
+    def asking(self) -> str:
+        """The session of the run that an answer is for: its own, or a sub-agent's."""
+        own = self.message.session if isinstance(self.message, AnswerMail) else ""
+        return own or self.session
+
 
 class PostgresMail:
     """Statements for mail in one schema. In their text, `{0}` stands for its quoted name."""
 
-    def __init__(self, config: PostgresConfig, limits: MailLimits) -> None:
+    def __init__(self, config: PostgresConfig, limits: MailLimits, keys: ServiceKeys) -> None:
         self._config = config
         self._limits = limits
+        self._keys = keys
         self._questions = PostgresQuestions(config)
 
     async def post_letter(self, server: PostgresConnection, letter: ServerLetter) -> MailReceipt:
@@ -84,12 +101,21 @@ class PostgresMail:
                 return MailReceipt(letter.session, lane, first[0], first[1])
             await self._check_room(server, letter.session, session, lane, taken)
             number = LaneCounters(last, taken).next_number
-            at: float | None = None
+            accepted = _Acceptance(number)
             if isinstance(letter.message, AnswerMail):
-                post = AnswerPost(letter.session, number, letter.message, letter.by, letter.key)
-                at = await self._questions.decide(server, post)
-            at = await self._insert_letter(server, letter, session, number, at)
+                accepted = await self._accept_answer(server, letter, letter.message, number)
+            at = await self._insert_letter(server, letter, session, accepted)
             return MailReceipt(letter.session, lane, number, at)
+
+    async def _accept_answer(
+        self, server: PostgresConnection, letter: ServerLetter, answer: AnswerMail, number: int
+    ) -> "_Acceptance":
+        """Decide the question that an answer is for, and sign the answer with the time of that."""
+        post = AnswerPost(letter.session, number, answer, letter.by, letter.key)
+        at = await self._questions.decide(server, post)
+        return _Acceptance(
+            number, at, sign_answer(self._keys, letter.asking, answer, letter.by, at)
+        )
 
     async def _lock_session(
         self, server: PostgresConnection, session: str, lane: MailLane
@@ -130,33 +156,34 @@ class PostgresMail:
         server: PostgresConnection,
         letter: ServerLetter,
         session: int,
-        number: int,
-        at: float | None,
+        accepted: "_Acceptance",
     ) -> float:
         """Keep the message under its number, and wake who waits for it. Returns its time.
 
-        `at` is the time at which an answer was accepted. It is the server's in any case: an answer
-        is judged by that, on whichever machine it was given.
+        The time is the server's in any case: an answer is judged by that, on whichever machine it
+        was given.
         """
         lane = lane_of(letter.message)
-        query = """INSERT INTO {0}.mail (session, lane, number, at, by, key, nonce, message)
+        query = """INSERT INTO {0}.mail
+            (session, lane, number, at, by, key, nonce, message, signature)
             VALUES ($1, $2, $3,
                 coalesce($8::float8, extract(epoch FROM clock_timestamp())::float8),
-                $4, $5, $6, $7)
+                $4, $5, $6, $7, $9)
             RETURNING at"""
         accepted_at: float = await server.fetchval(
             self._format_sql(query),
             session,
             lane,
-            number,
+            accepted.number,
             letter.by,
             letter.key,
             letter.nonce,
             letter.body.decode(),
-            at,
+            accepted.at,
+            accepted.signature,
         )
         counter = f"UPDATE {{0}}.sessions SET {LANE_COLUMNS[lane]}_last = $1 WHERE number = $2"  # noqa: S608 - a constant
-        await server.execute(self._format_sql(counter), number, session)
+        await server.execute(self._format_sql(counter), accepted.number, session)
         notify = "SELECT pg_notify($1, encode(sha256(convert_to($2, 'UTF8')), 'hex'))"
         await server.fetchval(notify, self._config.schema, lane_name(letter.session, lane))
         return accepted_at
@@ -167,7 +194,7 @@ class PostgresMail:
         """Return the messages of a lane after a number, in order."""
         rows = await server.fetch(
             self._format_sql(
-                """SELECT mail.number, at, by, key, message FROM {0}.sessions
+                """SELECT mail.number, at, by, key, message, signature FROM {0}.sessions
                 JOIN {0}.mail ON mail.session = sessions.number
                 WHERE sessions.session = $1 AND lane = $2 AND mail.number > $3
                     AND message IS NOT NULL ORDER BY mail.number"""
@@ -183,6 +210,7 @@ class PostgresMail:
                 by=row[2],
                 key=row[3],
                 message=read_message(row[4], lane),
+                signature=row[5],
             )
             for row in rows
         ]

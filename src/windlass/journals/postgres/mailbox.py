@@ -6,14 +6,17 @@ from typing import TypeVar
 
 from typing_extensions import override
 
-from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
+from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt
 from windlass.core.questions import QuestionRow
+from windlass.journals.answer_proofs import check_answer_post, find_answer_problem, find_proven
 from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.loop_resources import ResourcesByLoop
 from windlass.journals.postgres.mail import PostgresMail, ServerLetter
+from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.stored_journal import StoredJournal
 from windlass.journals.wording import session_name_error
+from windlass.ports import ProvenAnswers
 
 T = TypeVar("T")
 
@@ -21,11 +24,17 @@ T = TypeVar("T")
 class PostgresMailbox(StoredJournal):
     """Takes messages for the sessions of a schema."""
 
-    def __init__(self, config: PostgresConfig, limits: MailLimits) -> None:
+    def __init__(self, config: PostgresConfig, limits: MailLimits, keys: ServiceKeys) -> None:
         super().__init__(config.location)
         self._config = config
+        self._keys = keys
         self._resources = ResourcesByLoop(config)
-        self._mail = PostgresMail(config, limits)
+        self._mail = PostgresMail(config, limits, keys)
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether answers and records count only if a service signed them: keys are given."""
+        return self._keys.is_configured
 
     @override
     def _check_name(self, session: str) -> str:
@@ -43,12 +52,25 @@ class PostgresMailbox(StoredJournal):
         """Keep a message for a session, and return once it is durable.
 
         Raises NothingToDo if the session has no facts, unless the message is a prompt, ConfigError
-        if the message cannot be kept, QuestionDecided, MailboxFull, and UpgradeUnfinished.
+        if the message cannot be kept or this process lacks the key to sign it, QuestionDecided,
+        MailboxFull, and UpgradeUnfinished.
         """
+        if isinstance(message, AnswerMail):
+            check_answer_post(self._keys, message, by)
         body = encode_message(message, by, key)
         name = self._check_name(session)
         letter = ServerLetter(name, message, body, by, key, secrets.token_hex(16))
         return await self._run_query(lambda server: self._mail.post_letter(server, letter))
+
+    def find_letter_problem(self, session: str, letter: Letter) -> str | None:
+        """Return why an answer does not count; None for other messages, and without keys."""
+        return find_answer_problem(self._keys, session, letter)
+
+    async def find_proven(self, session: str) -> ProvenAnswers | None:
+        """Return what the signed answers of a session prove; None without keys."""
+        if not self._keys.is_configured:
+            return None
+        return find_proven(self._keys, session, await self.read(session))
 
     async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
         """Return the messages of a lane after a number, in order."""

@@ -174,6 +174,7 @@ MIGRATIONS = (
     ) WITH (fillfactor = 50);
     CREATE INDEX questions_left ON questions (session) WHERE NOT settled;
     """,
+    "ALTER TABLE shared_records ADD COLUMN signature text NOT NULL DEFAULT '';",
 )
 """Each one brings a schema a step further; a new schema begins with the first."""
 VERSION = 2

@@ -1,0 +1,112 @@
+"""What the signature of an answer covers, in a journal whose answers a service signs.
+
+Invariant: the values follow from the message and from the fact alike. So the fact proves itself to
+the next driver when the message is long gone. Free text that the recorder may mask is left out: it
+decides nothing.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from windlass.core.errors import ConfigError
+from windlass.core.events import CallAnswered, Fact
+from windlass.core.mail import AnswerMail, Letter
+from windlass.core.questions import APPROVER, classify_answer
+from windlass.core.setup import digest
+from windlass.core.verdicts import AnswerVerdict, Grant, Modify, PersonAnswer
+from windlass.journals.chain import RecordProblem
+from windlass.journals.service_keys import ServiceKeys
+from windlass.ports import ProvenAnswers
+
+_PURPOSE = "answer"
+UNSIGNED = "it is not signed by a service that is trusted here"
+
+
+def check_answer_post(keys: ServiceKeys, message: AnswerMail, by: str) -> None:
+    """Raise ConfigError if this process cannot post an answer that counts.
+
+    An answer that is passed on to a sub-agent has a signature already. That a question has expired
+    follows from the clock of the database, and the approver of a driver counts for that driver.
+    """
+    if keys.is_configured and not keys.can_sign and not message.signature:
+        if by == APPROVER or classify_answer(message.verdict) == "expiry":
+            return
+        raise ConfigError(
+            "answers in this journal are signed by the service, and this process does not have its "
+            "key: answer on the page of the service, or through its API"
+        )
+
+
+def sign_answer(keys: ServiceKeys, session: str, message: AnswerMail, by: str, at: float) -> str:
+    """Return the signature of an answer that the store accepts at a time; empty without keys.
+
+    `session` is the one of the run that asks.
+    """
+    if message.signature or not keys.is_configured:
+        return message.signature
+    values = _values(session, message.call_id, message.digest, message.verdict, message.grant)
+    if keys.can_sign:
+        return keys.sign(_PURPOSE, *values, by, at)
+    # Who may post without the private key is said above; an expiry needs no signature.
+    return keys.sign_in_process(_PURPOSE, *values, by, at) if by == APPROVER else ""
+
+
+def find_answer_problem(keys: ServiceKeys, session: str, letter: Letter) -> str | None:
+    """Return why a message is not to be taken; None if it is no answer, or one that counts."""
+    message = letter.message
+    if not keys.is_configured or not isinstance(message, AnswerMail):
+        return None
+    if classify_answer(message.verdict) == "expiry":
+        return None
+    asking = message.session or session
+    values = _values(asking, message.call_id, message.digest, message.verdict, message.grant)
+    at = message.accepted_at or letter.at
+    if keys.is_valid(letter.signature, _PURPOSE, *values, letter.by, at):
+        return None
+    return UNSIGNED
+
+
+def find_proven(keys: ServiceKeys, session: str, facts: Iterable[Fact]) -> ProvenAnswers:
+    """Return what the answers of a session prove: those that a service signed."""
+    calls: dict[str, bool] = {}
+    grants: list[Grant] = []
+    for fact in facts:
+        if isinstance(fact, CallAnswered):
+            is_proven = _is_proven(keys, session, fact)
+            # Of several answers about one call, the last one decides.
+            calls[fact.call_id] = is_proven
+            if is_proven and fact.grant is not None:
+                grants.append(fact.grant)
+    return ProvenAnswers(frozenset(one for one, is_proven in calls.items() if is_proven), grants)
+
+
+def find_unsigned_answers(
+    keys: ServiceKeys, session: str, facts: Iterable[Fact]
+) -> list[RecordProblem]:
+    """Return a problem for each answer that a service should have signed, and did not."""
+    return [
+        RecordProblem(fact.seq, "no service that is trusted here signed this answer")
+        for fact in facts
+        if isinstance(fact, CallAnswered)
+        and fact.by != APPROVER
+        and classify_answer(fact.verdict) != "expiry"
+        and not _is_proven(keys, session, fact)
+    ]
+
+
+def _is_proven(keys: ServiceKeys, session: str, fact: CallAnswered) -> bool:
+    values = _values(session, fact.call_id, fact.digest, fact.verdict, fact.grant)
+    return keys.is_valid(fact.signature, _PURPOSE, *values, fact.by, fact.accepted_at)
+
+
+def _values(
+    session: str,
+    call_id: str,
+    asked: str,
+    verdict: PersonAnswer | AnswerVerdict,
+    grant: Grant | None,
+) -> tuple[object, ...]:
+    put_in = digest(verdict.arguments) if isinstance(verdict, Modify) else ""
+    granted = None if grant is None else msgspec.to_builtins(grant)
+    return (session, call_id, asked, classify_answer(verdict), put_in, granted)
