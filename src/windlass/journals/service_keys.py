@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.environ import read_process_environment
-from windlass.private_files import mark_private
+from windlass.environ import private_registry_folder, read_process_environment
+from windlass.private_files import register_private
 
 SIGNING_KEY_VARIABLE = "WINDLASS_SIGNING_KEY_FILE"
 VERIFY_KEYS_VARIABLE = "WINDLASS_VERIFY_KEYS"
@@ -181,7 +181,7 @@ def _parse_public_key(text: str) -> bytes:
 def _read_private_key(path: Path) -> Any:  # noqa: ANN401 - imported when used
     """Read a private key. No command and no tool of a model sees its file from then on."""
     ed25519 = _load_ed25519()
-    mark_private(path)
+    register_private(path, private_registry_folder())
     try:
         data = path.read_bytes()
         is_open = bool(path.stat().st_mode & stat.S_IRWXO)

