@@ -165,9 +165,12 @@ def answer_from_mail(state: State, letter: Letter) -> CallAnswered:
         digest=message.digest,
         by=letter.by,
     )
-    if fact.grant is not None and message.grant is not None:
-        # As the person gave it: the session may hold other labels by now.
-        fact = replace(fact, grant=message.grant)
+    given = message.grant
+    if fact.grant is not None and given is not None:
+        # As the person gave it: the session may hold more labels by now. All else must be the same.
+        if replace(given, labels=fact.grant.labels) != fact.grant:
+            raise ConfigError("the tool is described differently since the answer was given")
+        fact = replace(fact, grant=given)
     return replace(fact, mail=letter.number, accepted_at=accepted_at, signature=letter.signature)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from windlass.journals.mail_rules import MailLimits
     from windlass.journals.memory import MemoryJournal
     from windlass.journals.postgres.journal import PostgresJournal
+    from windlass.journals.service_keys import ServiceKeys
     from windlass.journals.sqlite.journal import SqliteJournal
     from windlass.journals.urls import open_journal
 
@@ -25,6 +26,7 @@ __all__ = [
     "MemoryJournal",
     "PostgresJournal",
     "RecordProblem",
+    "ServiceKeys",
     "SessionPage",
     "SessionSummary",
     "SqliteJournal",
@@ -39,6 +41,7 @@ LAZY_MODULES: LazyModules = {
     "MemoryJournal": "windlass.journals.memory",
     "PostgresJournal": "windlass.journals.postgres.journal",
     "RecordProblem": "windlass.journals.chain",
+    "ServiceKeys": "windlass.journals.service_keys",
     "SessionPage": "windlass.core.session_query",
     "SessionSummary": "windlass.core.session_summary",
     "SqliteJournal": "windlass.journals.sqlite.journal",

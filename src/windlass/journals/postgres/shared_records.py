@@ -26,6 +26,8 @@ from windlass.logs import get_logger
 from windlass.ports import SharedRecord
 
 _PURPOSE = "record"
+REPORTED_MAX = 10_000
+"""Records that are logged because they do not count: a login could insert any number of them."""
 _log = get_logger(__name__)
 
 
@@ -100,7 +102,7 @@ class SignedRecords:
         elif record.version < lowest:
             problem = "was put back after it was changed or deleted"
         place = (record.kind, record.name, record.version)
-        if problem and place not in self._reported:
+        if problem and place not in self._reported and len(self._reported) < REPORTED_MAX:
             self._reported.add(place)
             name = printable_line(record.name)
             _log.warning(
