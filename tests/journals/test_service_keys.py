@@ -38,13 +38,9 @@ def test_a_signature_is_for_one_key_one_purpose_and_one_value(tmp_path: Path) ->
     assert service.is_valid(signature, "answer", "s", "call", 1.5)
     assert worker.is_valid(signature, "answer", "s", "call", 1.5)
     assert not stranger.is_valid(signature, "answer", "s", "call", 1.5)
-    for values in (
-        ("record", "s", "call", 1.5),
-        ("answer", "sc", "all", 1.5),
-        ("answer", "s", "call", 2.5),
-        ("answer", "s", "call"),
-    ):
-        assert not worker.is_valid(signature, *values)
+    assert not worker.is_valid(signature, "record", "s", "call", 1.5)
+    for values in (("sc", "all", 1.5), ("s", "call", 2.5), ("s", "call"), ("s", b"call", 1.5)):
+        assert not worker.is_valid(signature, "answer", *values)
     key_id, _, digits = signature.partition(".")
     for changed in ("", key_id, digits, f"{key_id}.", f"{key_id}.xyz", f"{key_id}.{digits[:-2]}00"):
         assert not worker.is_valid(changed, "answer", "s", "call", 1.5)

@@ -17,6 +17,7 @@ from windlass.core.events import (
     ContextCompacted,
     Fact,
     RunEnded,
+    RunResumed,
 )
 from windlass.core.fold.calls import UNREADABLE_MAX
 from windlass.core.fold.run import apply_fact
@@ -549,3 +550,40 @@ def test_a_call_that_never_ran_brings_nothing_in() -> None:
     page = ToolSpec("page", "", {}, "read", ("untrusted",))
     story = Story(tools=(page,)).start_run().take_calls(make_call("a", "page"))
     assert story.add(CallJudged("a", Deny("no"))).state.labels == frozenset()
+
+
+# ── permissions that are doubted ─────────────────────────────────────────────
+
+
+def test_a_doubted_permission_is_judged_again() -> None:
+    """D3: that of the gate, and that of a person."""
+    allowed = proposed().allow_calls("a")
+    by_person = proposed().add(CallJudged("a", ASKED)).add(answered(Allow()))
+    for story in (allowed, by_person):
+        assert story.state.step_calls[0].phase == "cleared"
+        (call,) = story.add(RunResumed(doubted=("a",))).state.step_calls
+        assert (call.phase, call.arguments, call.answered) == ("proposed", None, False)
+
+
+def test_a_permission_that_is_not_doubted_stays() -> None:
+    """D3: another call of the same step is."""
+    calls = (make_call("a", "send"), make_call("b", "send"))
+    story = Story().start_run().take_calls(*calls).allow_calls("a", "b")
+    story.add(RunResumed(doubted=("b",)))
+    assert [call.phase for call in story.state.step_calls] == ["cleared", "proposed"]
+
+
+def test_a_doubted_write_that_started_is_doubted_until_it_is_judged() -> None:
+    """D3: also for the driver after the next one."""
+    story = proposed().allow_calls("a").start_calls("a").add(RunResumed(doubted=("a",)))
+    (call,) = story.add(RunResumed()).state.step_calls
+    assert (call.phase, call.doubted) == ("interrupted", True)
+    (call,) = story.add(CallJudged("a", Allow())).state.step_calls
+    assert (call.phase, call.doubted) == ("cleared", False)
+
+
+def test_a_doubted_call_that_is_over_stays_over() -> None:
+    calls = (make_call("a", "send"), make_call("b", "send"))
+    story = Story().start_run().take_calls(*calls).allow_calls("a", "b")
+    story.start_calls("a").finish_calls("a").add(RunResumed(doubted=("a", "b")))
+    assert [call.phase for call in story.state.step_calls] == ["closed", "proposed"]
