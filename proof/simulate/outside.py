@@ -12,14 +12,21 @@ from typing import Literal
 from proof.simulate.plan import CallPlan, ReplyPlan, SessionPlan
 from proof.simulate.provider_limit import ProviderLimit
 from windlass.core.errors import SessionBusy
-from windlass.core.events import CallStarted, Fact, RunEnded, RunStarted, StepProposed
+from windlass.core.events import (
+    CallAnswered,
+    CallStarted,
+    Fact,
+    RunEnded,
+    RunStarted,
+    StepProposed,
+)
 from windlass.core.fold.run import fold
 from windlass.core.limits import Amount, Budget
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
 from windlass.core.messages import Purpose, Usage
-from windlass.core.questions import Decision, QuestionRow
+from windlass.core.questions import APPROVER, Decision, QuestionRow
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import Lease, SharedRecord
+from windlass.ports import Lease, ProvenAnswers, SharedRecord
 from windlass.testing.faults import PowerCut
 
 FOR_EVER_S = 1e6
@@ -170,6 +177,24 @@ class SimJournal:
         self._store = outside.store
         self._power = power
         self._wait_s = outside.plan.journal_wait_s
+        self._recorded: set[tuple[str, int]] = set()
+        """What this process wrote: the answers of its own approver are among it."""
+
+    async def find_proven(self, session: str) -> ProvenAnswers | None:
+        """Believe answers that came from elsewhere, as if a service had signed them.
+
+        What an approver answered counts in its own process alone, and a recorded allow nowhere.
+        """
+        if not self._outside.plan.more.has_keys:
+            return None
+        answers = [
+            fact
+            for fact in await self.read(session)
+            if isinstance(fact, CallAnswered)
+            and (fact.by != APPROVER or (session, fact.seq) in self._recorded)
+        ]
+        grants = [fact.grant for fact in answers if fact.grant is not None]
+        return ProvenAnswers(frozenset(fact.call_id for fact in answers), grants)
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         await asyncio.sleep(self._wait_s)
@@ -187,6 +212,7 @@ class SimJournal:
             await asyncio.sleep(self._wait_s)
             power.check_on()
         await self._store.append(session, facts)
+        self._recorded.update((session, fact.seq) for fact in facts)
         self._outside.started.update(fact.key for fact in facts if isinstance(fact, CallStarted))
         if session == self._outside.plan.session:
             power.has_written = power.has_run and not isinstance(facts[-1], RunEnded)

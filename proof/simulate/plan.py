@@ -42,6 +42,8 @@ UNDOING_SHARE = 0.15
 """How many of the sessions undo a run that does not complete."""
 HELPED_WRITE_SHARE = 0.05
 """How many of the sessions begin with a write and a helper that writes as well."""
+KEYED_SHARE = 0.3
+"""How many of the sessions are in a journal whose answers are signed."""
 POISON_SHARE = 0.15
 """How many of the sessions have a call that takes its process down."""
 IntrusionKind = Literal["resume", "run", "steer", "abandon"]
@@ -146,13 +148,16 @@ class PlanExtras:
     """The number of a call that takes its process down."""
     doses: int = 0
     """How often it does, before somebody has repaired it."""
+    has_keys: bool = False
+    """A driver believes no recorded permission that no signature proves."""
 
 
 def draw_plan(seed: int) -> SessionPlan:
     """Draw the session of a seed."""
     plan = _add_poison(Random(f"{seed} poison"), _draw_failure(seed))
     beside = (_add_poison(Random(f"{seed} poison of {one.session}"), one) for one in plan.beside)
-    return replace(plan, beside=tuple(beside))
+    has_keys = Random(f"{seed} keys").random() < KEYED_SHARE
+    return replace(plan, beside=tuple(beside), more=replace(plan.more, has_keys=has_keys))
 
 
 def _add_poison(random: Random, plan: SessionPlan) -> SessionPlan:

@@ -194,6 +194,13 @@ def test_a_model_that_stands_in_is_told() -> None:
     assert "The model: test:model, then test:other." in told(story)
 
 
+def test_a_call_that_is_judged_again_for_lack_of_proof_is_told() -> None:
+    """D3."""
+    story = Story().start_run().take_calls(make_call("a", "send")).allow_calls("a")
+    text = told(story.add(RunResumed(doubted=("a",))))
+    assert "send (a) is judged again: nothing proves who allowed it" in text
+
+
 def test_a_record_that_contradicts_itself_ends_the_story() -> None:
     facts = [*Story().start_run().facts, RunEnded("completed", seq=5)]
     assert list(explain(SESSION, facts))[-1] == (

@@ -130,6 +130,8 @@ class _FactExplainer:
             yield 2, words
         for process in fact.reaped:
             yield 2, f"Was still running, and was ended: {printable_line(process)}"
+        for call_id in fact.doubted:
+            yield 2, f"{self._call_label(call_id)} is judged again: nothing proves who allowed it"
         attempt = state.run.attempt if state.run else None
         if attempt is not None:
             tokens = f"{attempt.reserved.input + attempt.reserved.output:,} tokens"

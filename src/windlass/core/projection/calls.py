@@ -148,8 +148,11 @@ def take_over_calls(view: Projection, fact: RunResumed, before: Setup | None) ->
     """Return the view after another driver has taken the open calls over."""
 
     def take_over(call: CallView) -> CallView:
+        doubted = call.call.id in fact.doubted
+        if doubted:
+            call = replace(call, answer=None, answered_by="", answered_at=None)
         known = _as_call_state(call)
-        phase = next_phase(known, classify_resume(known, before, fact.setup))
+        phase = next_phase(known, classify_resume(known, before, fact.setup, doubted=doubted))
         if phase == "proposed":
             call = replace(call, arguments=None, changes=(), verdict=None)
         state = _OPEN_STATES[phase or known.phase]
