@@ -74,6 +74,8 @@ ANSWERED_BEFORE_UNDOING_RESUMED = (
 """A process that undoes a run dies after its answer was accepted, and before it was taken."""
 SPOKEN_TO_AFTER_ITS_RELEASE = (8106282,)
 """A message comes after a driver let go of a run, while it looks for more to do."""
+WORKING_WHILE_IT_WAITS = (8141710,)
+"""A call is left to do when the sub-agent of another one waits."""
 COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
 """A message cancels or releases a run while it waits for a reply."""
 
@@ -93,6 +95,7 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
         *MODIFIED_WITH_ITS_NUMBER,
         *ANSWERED_BEFORE_UNDOING_RESUMED,
         *SPOKEN_TO_AFTER_ITS_RELEASE,
+        *WORKING_WHILE_IT_WAITS,
         *COUNTED_BY_A_BUDGET,
     ],
 )

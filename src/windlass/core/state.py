@@ -328,17 +328,11 @@ class State(msgspec.Struct, frozen=True, gc=False):
         run = self.run
         return run is not None and run.outcome is None and bool(run.pause and run.is_released)
 
-    @property
-    def is_asking(self) -> bool:
-        """Whether a call of the open step waits for an answer, so that no other may start."""
-        phases = [call.phase for call in self.step_calls]
-        return waits_for_person(phases.count("proposed"), phases.count("asked"))
 
-
-def waits_for_person(proposed: int, asked: int, waiting: int = 0) -> bool:
+def waits_for_person(proposed: int, asked: int, waiting: int) -> bool:
     """Whether nothing can move until a person answers, from the calls in these phases.
 
-    A call is recorded as waiting for its sub-agent only when no other call of its step can move.
+    No call of a step starts while another one asks or waits for its sub-agent.
     """
     return proposed == 0 and (asked > 0 or waiting > 0)
 

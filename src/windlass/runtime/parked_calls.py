@@ -1,8 +1,9 @@
 """Calls of sub-agents that can go no further by themselves: they wait for a person, or were let go.
 
 A call that is parked still has its task, which costs nothing. If what it waits for comes while
-other calls of its step run, it goes on at once. If no other call can move, the loop seals the
-parked calls: their sub-agents are left alone, and the run itself waits or is let go.
+other calls of its step run, it goes on at once. If no other call runs, the loop seals the parked
+calls: their sub-agents are left alone, and the run itself waits or is let go. The calls that have
+not begun by then begin after that.
 """
 
 import asyncio

@@ -14,6 +14,7 @@ from windlass.core.decide.next_move import decide
 from windlass.core.decide.repeating import REPEAT_NOTE
 from windlass.core.events import (
     CallJudged,
+    CallWaiting,
     KnowledgeRecalled,
     LookupsPlanned,
     NoteGiven,
@@ -691,3 +692,15 @@ def test_a_window_is_left_with_a_note_and_a_summary_asked_for_within_what_is_lef
     )
     assert move.prompt.output_max == move.reserved.output
     assert move.reserved.input + move.reserved.output <= 1_900
+
+
+@pytest.mark.contract("D12")
+def test_a_call_that_had_to_wait_for_another_does_not_begin_while_a_sub_agent_waits() -> None:
+    """The run is on record as waiting, and its row and its watchers say so."""
+    story = Story().start_run().take_calls(*(make_call(one, "send") for one in "abc"))
+    resources = {"a": "account", "b": "task", "c": "account"}
+    story.add(*(CallJudged(one, Allow(), resource=name) for one, name in resources.items()))
+    assert story.next_call_ids == ["a", "b"]
+    story.start_calls("a", "b").finish_calls("a").add(CallWaiting("b", f"{SESSION}/b"))
+    assert story.state.is_waiting
+    assert [call.id for call in story.expect_move(WaitForAnswers).waiting] == ["b"]

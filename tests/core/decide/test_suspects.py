@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.facts import TOOLS, Story, make_call, make_spec
+from tests.support.facts import SESSION, TOOLS, Story, make_call, make_spec
 from windlass.core.events import (
     CallAnswered,
     CallJudged,
+    CallStarted,
+    CallWaiting,
     LimitsRaised,
     RunContinued,
     RunPaused,
@@ -16,7 +18,7 @@ from windlass.core.events import (
 )
 from windlass.core.limits import RaisedLimits
 from windlass.core.messages import ToolSpec
-from windlass.core.moves import PauseRun, RunCalls, StayPaused
+from windlass.core.moves import PauseRun, RunCalls, StayPaused, WaitForAnswers
 from windlass.core.setup import digest
 from windlass.core.verdicts import Allow, Ask
 
@@ -52,6 +54,17 @@ def test_calls_that_were_not_running_go_first_and_together() -> None:
     story.start_calls("a").resume()
     assert story.next_call_ids == ["b", "c"]
     assert not any(call.is_suspect for call in story.expect_move(RunCalls).calls)
+
+
+def test_a_suspect_does_not_begin_while_the_sub_agent_of_another_call_waits() -> None:
+    """D12, D15: a run that is on record as waiting does nothing, and nobody looks after it."""
+    story = died_in(make_call("a"), make_call("b", "apart"), tools=(*TOOLS, ISOLATED))
+    assert story.next_call_ids == ["b"]
+    story.start_calls("b").add(CallWaiting("b", f"{SESSION}/b"))
+    assert [call.id for call in story.expect_move(WaitForAnswers).waiting] == ["b"]
+    assert "another call waits" in story.check_refused(CallStarted("a", f"{SESSION}/a", "look"))
+    assert story.resume().next_call_ids == ["b"]
+    assert story.start_calls("b").finish_calls("b").next_call_ids == ["a"]
 
 
 def test_the_only_suspect_at_a_second_death_is_parked_and_no_other_call() -> None:

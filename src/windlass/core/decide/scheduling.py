@@ -27,13 +27,13 @@ class WavePlan(NamedTuple):
 def plan_wave(state: State, setup: Setup, run: RunState, step: StepState) -> WavePlan:
     """Plan the next calls of a step whose calls are all judged and answered.
 
-    A call whose sub-agent waits is not run, but the calls behind it must not overtake it. Nor must
-    they overtake a call that took its process down.
+    While the sub-agent of a call waits, no other call begins, as while the run itself asks: a run
+    that is on record as waiting does nothing. No call overtakes one that took its process down.
     """
     ready = (call for call in step.calls if NEXT_ACTION[call.phase] in ("run", "wait"))
     wave = next_wave(ready, setup)
     ready_calls = [planned for planned in wave if NEXT_ACTION[planned[0].phase] == "run"]
-    calls = choose_calls(ready_calls)
+    calls = () if state.is_waiting else choose_calls(ready_calls)
     poison = next((call for call, spec in ready_calls if is_poison(call, spec)), None)
     remaining = tightest_amount(
         remaining_amount(setup.limits, run.ledger),

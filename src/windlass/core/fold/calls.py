@@ -146,8 +146,9 @@ def _apply_verdict(
 def apply_call_started(state: State, fact: CallStarted) -> State:
     """Note that the effect of a call begins."""
     call, phase = _move_call(state, fact)
-    if state.is_asking:
-        # Every call of a step is judged and answered before the first one starts.
+    if state.is_waiting:
+        # Every call of a step is judged and answered before the first one starts. None starts
+        # while the sub-agent of another one waits, because the run is on record as waiting.
         raise_illegal_fact(fact, "another call waits for an answer")
     return _replace_call(state, replace(call, phase=phase, began=True))
 
