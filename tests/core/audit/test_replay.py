@@ -255,6 +255,13 @@ def test_a_journal_that_contradicts_itself_is_a_difference() -> None:
     assert "record 1 was expected" in found.rules
 
 
+def test_a_clock_that_was_set_is_no_difference() -> None:
+    """J8: the rules say what a fact is, and a clock how long the work before it took."""
+    facts = facts_of(Story().start_run().do_step(make_call("a")))
+    assert any(isinstance(fact, AttemptStarted) for fact in facts)
+    assert difference([replace(fact, worked_s=0.5) for fact in facts]) is None
+
+
 def test_a_run_that_has_not_ended_is_followed_as_far_as_it_goes() -> None:
     facts = facts_of(
         Story().start_run().do_step(make_call("c1")).take_calls(make_call("c2")).allow_calls("c2")

@@ -8,7 +8,7 @@ from windlass.core.text_clip import printable_line
 
 VALUE_CHARS_MAX = 200
 """Characters of a value that are shown."""
-_PLACE_FIELDS = ("seq", "nth", "at", "driver")
+_PLACE_FIELDS = ("seq", "nth", "at", "worked_s", "driver")
 """Where, when and by whom a fact was written, which is not what it says."""
 
 
