@@ -10,7 +10,14 @@ from proof.simulate import check_rules, draw_plan, play_plan
 from proof.simulate.outside import IntruderJournal, OutsideWorld, ProcessPower
 from proof.simulate.people import reply_to_question
 from windlass import Agent, Allow, Budget, Question, RunFailed, SessionBusy, tool
-from windlass.core.events import AttemptFailed, CallStarted, Event, RunEnded, TextDelta
+from windlass.core.events import (
+    AttemptDiscarded,
+    AttemptFailed,
+    CallStarted,
+    Event,
+    RunEnded,
+    TextDelta,
+)
 from windlass.core.messages import AssistantMessage, ToolCall
 from windlass.core.setup import LoopPolicy, ModelInfo, Price
 from windlass.core.verdicts import Modify
@@ -76,6 +83,8 @@ SPOKEN_TO_AFTER_ITS_RELEASE = (8106282,)
 """A message comes after a driver let go of a run, while it looks for more to do."""
 WORKING_WHILE_IT_WAITS = (8141710,)
 """A call is left to do when the sub-agent of another one waits."""
+STOPPED_BEFORE_ITS_NEXT_ATTEMPT = (8146249,)
+"""A run is stopped after the failure of an attempt that was seen, before the next is announced."""
 COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
 """A message cancels or releases a run while it waits for a reply."""
 
@@ -96,6 +105,7 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
         *ANSWERED_BEFORE_UNDOING_RESUMED,
         *SPOKEN_TO_AFTER_ITS_RELEASE,
         *WORKING_WHILE_IT_WAITS,
+        *STOPPED_BEFORE_ITS_NEXT_ATTEMPT,
         *COUNTED_BY_A_BUDGET,
     ],
 )
@@ -251,6 +261,37 @@ async def test_text_that_was_seen_is_kept_if_the_run_is_stopped_while_its_failur
     assert trace.of_type(AttemptFailed)
     last = trace.events[-1]
     assert isinstance(last, RunEnded)
+    assert last.partial == trace.shown_text() == "Half a thought"
+    said = [one.text for one in result.messages if isinstance(one, AssistantMessage)]
+    assert (result.outcome, said) == ("cancelled", ["Half a thought"])
+    assert last.charge is None, "the failure has brought its own"
+
+
+async def test_text_that_was_seen_is_kept_if_the_run_is_stopped_before_the_next_attempt(
+    clock: VirtualClock,
+) -> None:
+    """C2, S5: a budget is drawn on first, and until then the text is not taken back."""
+    trace, session = Trace(), "s"
+    journal = WaitingJournal(MemoryJournal(), delay_s=0.02)
+    agent = Agent(
+        ScriptedModel([[say("Half a thought"), cut()]], info=PRICED),
+        journal=journal,
+        budgets=[Budget("team", usd=Decimal(1))],
+        rules=LoopPolicy(on_partial="restart"),
+        clock=clock,
+    )
+
+    def watch(event: Event) -> None:
+        trace(event)
+        if isinstance(event, AttemptFailed):
+            asyncio.get_running_loop().call_later(0.01, agent.cancel, session)
+
+    result = await agent.run("Go.", session=session, on_event=watch)
+    await asyncio.sleep(1)  # The budget is settled.
+    trace.check()
+    last = trace.events[-1]
+    assert isinstance(last, RunEnded)
+    assert not trace.of_type(AttemptDiscarded)
     assert last.partial == trace.shown_text() == "Half a thought"
     said = [one.text for one in result.messages if isinstance(one, AssistantMessage)]
     assert (result.outcome, said) == ("cancelled", ["Half a thought"])

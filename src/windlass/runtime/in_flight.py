@@ -57,6 +57,8 @@ class InFlight(msgspec.Struct):
     """The request, the running calls, and the ended calls that are on their way to the journal."""
 
     attempt: ModelAttempt | None = None
+    standing_text: str = ""
+    """What streamed of an attempt that failed, until watchers are told of the next attempt."""
     restarted_stream: PieceStream | None = None
     """A response in which the provider started its reply over: the next attempt reads on in it."""
     running_calls: dict[asyncio.Task[ToolResult], ClearedCall] = msgspec.field(

@@ -126,6 +126,7 @@ async def make_attempt(
     """Make one attempt at a step, and record a whole reply or a failure."""
     if move.last_failure is not None:
         await recorder.flush()
+        in_flight.standing_text = ""
         await _announce_retry(move, move.last_failure, world, recorder)
     decided_from = recorder.state
     if move.fell_back_from:
@@ -151,8 +152,9 @@ async def make_attempt(
         return
     await _record_failure(attempt, fault, move, world, recorder)
     # In flight until its failure is on record: if the run is stopped meanwhile, its end keeps the
-    # text that was streamed.
+    # text that was streamed. So it does until the watchers are told of the next attempt.
     in_flight.attempt = None
+    in_flight.standing_text = attempt.partial_text
     in_flight.restarted_stream = attempt.restarted_stream
 
 

@@ -90,9 +90,12 @@ class RunSettlement:
         charges = {**(earlier_charges or {}), **self._in_flight.charges_by_call}
         if charges:
             end = replace(end, charges=tuple(chain.from_iterable(charges.values())))
-        if attempt is None or attempt.is_whole_reply:
+        standing_text = self._in_flight.standing_text
+        if attempt is None:
+            return replace(end, partial=end.partial or standing_text)
+        if attempt.is_whole_reply:
             return end
-        partial_text = attempt.partial_text if attempt.is_main else ""
+        partial_text = attempt.partial_text if attempt.is_main else standing_text
         return replace(end, partial=partial_text, charge=self._charge_open_attempt())
 
     def complete_release(self, release: RunReleased) -> RunReleased:
