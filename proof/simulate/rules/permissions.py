@@ -6,6 +6,7 @@ from typing import Any
 
 from proof.simulate.outside import OutsideWorld
 from proof.simulate.people import call_number
+from proof.simulate.plan_calls import EFFECTS
 from proof.simulate.play import PlayedSession
 from proof.simulate.rules.broken import require
 from proof.simulate.rules.effects import is_code
@@ -15,6 +16,7 @@ from windlass.core.events import (
     CallStarted,
     Fact,
     LookupsPlanned,
+    RunResumed,
     StepProposed,
 )
 from windlass.core.messages import ToolCall
@@ -52,6 +54,10 @@ class _PermissionBook:
         default_factory=dict[str, tuple[Arguments, Ask]]
     )
     permitted: dict[str, Arguments] = field(default_factory=dict[str, Arguments])
+    doubted: dict[str, Arguments] = field(default_factory=dict[str, Arguments])
+    """The arguments of writes that had started, and whose permission is not believed."""
+    began: set[str] = field(default_factory=set[str])
+    """The writes that have started."""
     grants: list[Grant] = field(default_factory=list[Grant])
     started: dict[str, Arguments] = field(default_factory=dict[str, Arguments])
     """The arguments of each started call, by its idempotency key."""
@@ -70,19 +76,34 @@ class _PermissionBook:
                 require(call_id in self.permitted, f"L2: {call_id} ran without permission")
                 require(call_id not in self.asked, f"G6: {call_id} ran while its question was open")
                 self.started[key] = self.permitted[call_id]
+                if EFFECTS.get(self.calls[call_id].name, "write") == "write":
+                    self.began.add(call_id)
+            case RunResumed(doubted=doubted):
+                # A permission that is not believed is worth nothing until the call is judged again.
+                for call_id in doubted:
+                    self._doubt(call_id)
             case _:
                 pass
+
+    def _doubt(self, call_id: str) -> None:
+        """Take a permission back. A write that had started keeps its arguments."""
+        arguments = self.permitted.pop(call_id, None)
+        if arguments is not None and call_id in self.began:
+            self.doubted[call_id] = arguments
 
     def _add_verdict(self, fact: CallJudged) -> None:
         call_id = fact.call_id
         verdict = fact.verdict
         before = self.permitted.pop(call_id, None)
+        looked_up = self.doubted.pop(call_id, None)
         if isinstance(verdict, InvalidCall | Deny):
             return
+        if isinstance(verdict, Ask) and verdict.rule == "interrupted":
+            before = before or looked_up
         if before is not None:  # The call was interrupted, and its outcome was looked up.
             arguments = before
         else:
-            arguments = fact.arguments or json.loads(self.calls[call_id].arguments)
+            arguments = fact.arguments or looked_up or json.loads(self.calls[call_id].arguments)
             self._check_verdict(fact, arguments)
         if isinstance(verdict, Ask):
             self.asked[call_id] = (verdict.arguments or arguments, verdict)
@@ -99,7 +120,10 @@ class _PermissionBook:
         granted = self._is_granted(self.calls[fact.call_id].name, own)
         mismatch = f"G2: {fact.call_id} was judged {verdict}, but {planned} was planned"
         if planned in ("ask", "ask_other"):
-            require(isinstance(verdict, Ask) != granted, f"{mismatch}; granted: {granted}")
+            # With keys, the grant of an approver whose process died is not believed.
+            is_void = self.outside.plan.more.has_keys and isinstance(verdict, Ask)
+            is_right = isinstance(verdict, Ask) != granted or is_void
+            require(is_right, f"{mismatch}; granted: {granted}")
         else:
             kind = {"allow": Allow, "modify": Modify}.get(planned, Deny)
             require(isinstance(verdict, kind), mismatch)
