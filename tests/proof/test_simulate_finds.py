@@ -85,6 +85,8 @@ WORKING_WHILE_IT_WAITS = (8141710,)
 """A call is left to do when the sub-agent of another one waits."""
 STOPPED_BEFORE_ITS_NEXT_ATTEMPT = (8146249,)
 """A run is stopped after the failure of an attempt that was seen, before the next is announced."""
+ANSWERED_WHILE_STEERED = (8149864,)
+"""A question is answered in the moment in which a message to its run is written."""
 COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
 """A message cancels or releases a run while it waits for a reply."""
 
@@ -106,6 +108,7 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
         *SPOKEN_TO_AFTER_ITS_RELEASE,
         *WORKING_WHILE_IT_WAITS,
         *STOPPED_BEFORE_ITS_NEXT_ATTEMPT,
+        *ANSWERED_WHILE_STEERED,
         *COUNTED_BY_A_BUDGET,
     ],
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from windlass import Agent, Ask, SessionBusy, tool
+from windlass.core.events import CallAnswered
 from windlass.core.verdicts import Allow
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
@@ -42,6 +43,25 @@ async def test_a_message_that_is_being_written_keeps_nobody_from_resuming(
 
 
 @pytest.mark.contract("D3")
+async def test_a_message_that_is_being_written_keeps_nobody_from_answering(
+    clock: VirtualClock,
+) -> None:
+    """D3: what would keep the run from resuming is looked for before the answer counts."""
+    store = MemoryJournal(now=clock.now)
+    journal = WaitingJournal(store, delay_s=0.05)
+    agent = make_agent(journal, clock)
+    assert (await agent.run("Write to ann.", session="s")).outcome == "suspended"
+    steering = asyncio.create_task(agent.steer("s", "Be brief."))
+    await asyncio.sleep(0.07)
+    assert await store.is_leased("s")
+    other = make_agent(WaitingJournal(store, delay_s=0.0), clock)
+    await other.answer("s", "c1_0", Allow())
+    await steering
+    answered = [fact for fact in await store.read("s") if isinstance(fact, CallAnswered)]
+    assert [(fact.call_id, fact.verdict) for fact in answered] == [("c1_0", Allow())]
+
+
+@pytest.mark.contract("D3")
 async def test_a_session_that_stays_taken_is_refused(clock: VirtualClock) -> None:
     store = MemoryJournal(now=clock.now)
     journal = WaitingJournal(store, delay_s=0.01)
@@ -50,6 +70,8 @@ async def test_a_session_that_stays_taken_is_refused(clock: VirtualClock) -> Non
     lease = await store.lease("s")
     with pytest.raises(SessionBusy):
         await agent.resume("s")
+    with pytest.raises(SessionBusy):
+        await agent.answer("s", "c1_0", Allow())
     lease.release()
     result = await agent.answer("s", "c1_0", Allow())
     assert result.completed

@@ -161,8 +161,7 @@ class LiveRuns:
     ) -> RunResult[Any]:
         """Drive what an opening begins or resumes, and return its result, as `drive_to_end` does.
 
-        Raises SessionBusy if another driver has the session. One who only writes into it, such as
-        a person who says something, is waited for.
+        Raises SessionBusy if another driver has the session. One who only writes is waited for.
         """
         while True:
             driver = self.make_driver(session, opening, watcher)
@@ -341,11 +340,13 @@ class LiveRuns:
             raise SessionBusy(f"session {session} is busy: this agent drives a run in it")
 
     async def check_undriven(self, session: str) -> None:
-        """Raise SessionBusy if this agent or another driver has a session."""
+        """Raise SessionBusy if this agent or another driver has a session; wait for a writer."""
         self.check_free(session)
         journal = self._world.journal
         if isinstance(journal, SessionLeases) and await journal.is_leased(session):
-            raise SessionBusy(f"session {session} is busy: another driver runs it")
+            seq = (await self.read_state(session)).seq
+            if not await wait_for_writer(journal, session, seq):
+                raise SessionBusy(f"session {session} is busy: another driver runs it")
 
     def _make_recorder(self, state: State) -> Recorder:
         """Make a recorder for facts that belong to no live run."""
