@@ -41,7 +41,6 @@ from windlass.core.events import (
     RunContinued,
     RunPaused,
     RunReleased,
-    RunResumed,
     RunStarted,
 )
 from windlass.core.fold.run import fold
@@ -389,19 +388,19 @@ async def test_a_tree_that_waits_is_cancelled_with_the_journal_alone(store: Live
 
 @pytest.mark.contract("D8", "D5")
 async def test_a_session_whose_drivers_keep_dying_is_parked(workers: WorkerStore) -> None:
-    """D8, D5: the tries are counted across processes that were killed."""
+    """D8, D5: the deaths are counted across processes that were killed."""
     await asyncio.to_thread(leave_open, workers)
 
     async def sweep(pair: Pair) -> None:
-        for tries in range(1, 4):
-            with workers.start("sweep") as child:
-                assert await asyncio.to_thread(child.read_line) == "sweeps"
-                await pair.wait_for(RunResumed, tries)
-                await asyncio.to_thread(child.kill)
+        with workers.start("sweep") as child:
+            assert await asyncio.to_thread(child.read_line) == "sweeps"
+            # The call runs again in the second process, alone, and that one dies as well.
+            await pair.wait_for(CallStarted, 2)
+            await asyncio.to_thread(child.kill)
         agent = make_agent(pair.here, "Done.")
         assert (await agent.sweep(tries_max=3)).parked == (SESSION,)
         (pause,) = await pair.facts(RunPaused)
-        assert "3 drivers" in pause.reason
+        assert "2 drivers died while look ran" in pause.reason
         assert (await make_agent(pair.there).sweep(tries_max=3)).driven == ()
         await windlass.resume(pair.there, SESSION, by="ada")
         assert (await agent.sweep(tries_max=3)).driven == (SESSION,)

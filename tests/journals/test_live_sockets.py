@@ -110,7 +110,7 @@ async def test_a_long_path_is_no_obstacle(
 
 
 def block_folder(kind: str, folder: Path, tmp_path: Path) -> None:
-    folder.parent.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     if kind == "file":
         folder.touch()
     elif kind == "link":

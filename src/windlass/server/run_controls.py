@@ -128,17 +128,20 @@ class RunControls(ABC):
         answer, so that what is read next shows it.
         """
         asked = await find_question(self.journal, session.name, call_id)
-        receipt = await post_answer(
-            self.journal,
-            asked,
-            call_id,
-            reply,
-            RealClock(),
-            digest=digest,
-            by=session.caller.author,
-        )
         root = await self.find_root(session)
-        self.drive_soon(root.name, root.summary.agent)
+        try:
+            receipt = await post_answer(
+                self.journal,
+                asked,
+                call_id,
+                reply,
+                RealClock(),
+                digest=digest,
+                by=session.caller.author,
+            )
+        finally:
+            # Also if another answer was faster: that one may still wait for a driver.
+            self.drive_soon(root.name, root.summary.agent)
         with suppress(TimeoutError):
             await receipt.taken(TAKEN_WAIT_S)
         return await list_undecided(self.journal, await read_state(self.journal, root))

@@ -461,6 +461,7 @@ MADE_BY_THE_RUNTIME = {
     *("CallFinished.charges", "RunEnded.charge", "RunEnded.charges"),
     "SessionImported.calls",
     *("RunStarted.driver", "RunResumed.driver", "RunStarted.folder", "RunResumed.below"),
+    "RunResumed.doubted",
     "RunEnded.still_running",
     "RunStarted.key",
     "RunStarted.trace",

@@ -163,6 +163,7 @@ class AgUiRun:
             for entry in entries
             if entry.interrupt_id != paused
         }
+        asked = frozenset(question_id(question) for question in view.questions)
         for entry in entries:
             if entry.interrupt_id == paused:
                 await self._end_pause(session, entry)
@@ -177,8 +178,9 @@ class AgUiRun:
                 continue
             if isinstance(taken, QuestionClosed):
                 self._tell_closed(taken)
+                # It is decided, though the view may show it until a driver takes the answer.
+                self._answered |= asked & {entry.interrupt_id}
             else:
-                asked = frozenset(question_id(question) for question in view.questions)
                 self._answered |= asked - taken
         self._sends_snapshot = self._lacks_messages()
 

@@ -88,13 +88,15 @@ class MountPlan:
         self, readable: Sequence[Path], writable: Sequence[Path], covered: Sequence[Path]
     ) -> dict[Path, str]:
         """Return the mounts that keep a command from what the others would let it see or change."""
+        opened = (*readable, *writable)
         guarded: dict[Path, str] = {
-            path: "--tmpfs" for path in _find_workspaces() if path not in writable
+            path: "--tmpfs"
+            for path in _find_workspaces()
+            if path not in writable and (_is_below(path, opened) or not _is_below(path, covered))
         }
         guarded |= dict.fromkeys(self._code_paths(writable), "--ro-bind")
         protected = [_resolve_path(path) for path in self.protected if path.exists()]
         guarded |= {path: "--ro-bind" for path in protected if _is_below(path, writable)}
-        opened = (*readable, *writable)
         sockets = _find_sockets(covered, opened)
         for place in _own_folders():
             own = _resolve_path(place)
