@@ -15,6 +15,7 @@ import pytest
 from shells import require_tier
 from windlass.core.errors import ConfigError
 from windlass.tools.run_context import RunContext
+from windlass.tools.shell import mounts
 from windlass.tools.shell import sandbox as module
 from windlass.tools.shell.sandbox import (
     BubblewrapProbe,
@@ -279,3 +280,13 @@ async def test_what_only_root_may_read_is_hidden_from_a_command_of_root(
     seen = await run(root, f"cd {folder_of_root}; cat key.pem readme secrets/token; ls secrets")
     assert "of root" not in seen
     assert "for everybody" in seen
+
+
+def test_stores_that_are_hidden_anyway_cost_no_mounts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T13: bubblewrap takes a bounded number of arguments, and a process may know many stores."""
+    few = mounts.MountPlan(root=tmp_path).to_flags()
+    stores = [Path(f"/tmp/store-{number}") for number in range(5_000)]
+    monkeypatch.setattr(mounts, "_find_workspaces", lambda: iter(stores))
+    assert len(mounts.MountPlan(root=tmp_path).to_flags()) <= len(few)

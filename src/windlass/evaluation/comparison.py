@@ -33,6 +33,8 @@ _VERDICTS = {
     "better": "Better beyond chance",
     "same": "No difference beyond chance",
 }
+NOISE_S = 0.01
+"""Differences in seconds below this are not described."""
 _UNITS = {"usd": "$", "seconds": " s", "steps": " steps"}
 MEASURES: tuple[Literal["usd", "steps", "seconds"], ...] = ("usd", "steps", "seconds")
 
@@ -313,6 +315,11 @@ def describe_comparison(comparison: Comparison) -> str:
     return sentence
 
 
+def _is_noise(measure: MeasureChange) -> bool:
+    """Whether a difference in time is so small that the machine makes it, and not the agent."""
+    return measure.name == "seconds" and abs(measure.after - measure.before) < NOISE_S
+
+
 def _describe_lines(comparison: Comparison) -> list[str]:
     """Return the sentence, and a line for each case and measure that changed."""
     lines = [describe_comparison(comparison)]
@@ -321,7 +328,8 @@ def _describe_lines(comparison: Comparison) -> list[str]:
         after = f"{case.after.passed}/{case.after.trials}"
         chance = min(case.worse_chance, case.better_chance)
         lines.append(f"  {printable_chars(case.id)}: {before} became {after} (p {chance:.3f})")
-    lines += [f"  {format_measure(found)}" for found in comparison.measures if found.is_clear]
+    clear = [found for found in comparison.measures if found.is_clear and not _is_noise(found)]
+    lines += [f"  {format_measure(found)}" for found in clear]
     if comparison.left_out:
         lines.append(f"  not compared: {', '.join(map(printable_chars, comparison.left_out))}")
     if comparison.expecting_anew:
