@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +148,38 @@ async def test_nothing_survives_a_cancel(tmp_path: Path) -> None:
         await running
     for pid in map(int, pids.read_text().split()):
         await until(lambda pid=pid: is_gone(pid))
+
+
+@pytest.mark.slow
+async def test_a_survivor_that_holds_the_pipes_keeps_no_call_waiting(tmp_path: Path) -> None:
+    """C1: a descendant in a session of its own is out of reach, and the pipes are closed anyway."""
+    program = (
+        "import subprocess,sys,time,os; p = subprocess.Popen([sys.executable, '-c', "
+        "'import time; time.sleep(60)'], start_new_session=True); "
+        "open('pids', 'w').write(f'{p.pid} '); time.sleep(60)"
+    )
+    running = asyncio.ensure_future(manifest(tmp_path, command(["-c", program])).function())
+    pids = tmp_path / "pids"
+    await until(lambda: pids.exists() and pids.read_text().endswith(" "))
+    survivor = int(pids.read_text())
+    try:
+        before = open_pipes()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await asyncio.sleep(0)
+        assert open_pipes() < before
+    finally:
+        os.kill(survivor, signal.SIGKILL)
+
+
+def open_pipes() -> int:
+    """How many pipes this process has open."""
+    found = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found += "pipe:" in str(entry.readlink())
+    return found
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -17,6 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from windlass.core.errors import ConfigError, ModelRetry
+from windlass.tools.child_process import close_pipes, wait_for_exit
+
+END_S = 2.0
+"""How long a process that ends, or was killed, may take to be gone."""
 
 WORKER_PROGRAM = """
 import json, sys
@@ -81,18 +85,17 @@ async def call_in_process(address: FunctionAddress, arguments: Mapping[str, Any]
     try:
         answer = await _exchange(worker, json.dumps(request).encode())
         if answer is None:
-            await worker.wait()
+            await wait_for_exit(worker, END_S)
     finally:
         # The worker waits for this, so its id is still its own, and its group is killed with it.
         if worker.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(worker.pid, signal.SIGKILL)
-        if worker.stdin is not None:
-            worker.stdin.close()
-        exit_code = await worker.wait()
+        await wait_for_exit(worker, END_S)
+        close_pipes(worker)
     if answer is None:
         raise RuntimeError(
-            f"the process of the tool ended without a result (exit code {exit_code})"
+            f"the process of the tool ended without a result (exit code {worker.returncode})"
         )
     if "error" in answer:
         _raise_error(answer)

@@ -18,6 +18,7 @@ import msgspec
 
 from windlass.core.errors import ModelRetry
 from windlass.environ import read_process_environment
+from windlass.tools.child_process import close_pipes, wait_for_exit
 from windlass.tools.declared.templates import (
     SECRET,
     Arguments,
@@ -111,11 +112,8 @@ async def _end_group(process: asyncio.subprocess.Process) -> None:
     """Kill the program and what it left behind: a group lives as long as one of its processes."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    if process.returncode is None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(END_S):
-                # Read to its end, so that the pipe is closed as well.
-                await asyncio.gather(process.communicate(), process.wait())
+    await wait_for_exit(process, END_S)
+    close_pipes(process)
 
 
 def _die_with_parent() -> None:

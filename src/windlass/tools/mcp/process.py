@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import final
 
 from windlass.core.errors import ConfigError
+from windlass.tools.child_process import close_pipes, wait_for_exit
 from windlass.tools.helper_programs import absolute_entries
 from windlass.tools.mcp.config import ANSWER_BYTES_MAX, McpStdio
 from windlass.tools.processes import ProcessInfo, find_descendants
@@ -24,7 +25,6 @@ STOP_STEP_S = 2.0
 """From the end of its input to SIGTERM, and from SIGTERM to SIGKILL."""
 EXIT_CODE_S = 1.0
 """From the end of its output until its exit code is known."""
-POLL_S = 0.01
 ERROR_LINES_MAX = 20
 ERROR_CHARS_MAX = 300
 
@@ -61,7 +61,7 @@ class ServerProcess:
 
     async def describe_exit(self) -> str:
         """Say in words how it ended."""
-        await self._wait_for_exit(EXIT_CODE_S)
+        await wait_for_exit(self._process, EXIT_CODE_S)
         code = self._process.returncode
         if code is None:
             return "it closed its output"
@@ -75,18 +75,13 @@ class ServerProcess:
         descendants = find_descendants(self.pid)
         try:
             self.input.close()
-            if not await self._wait_for_exit(STOP_STEP_S):
+            if not await wait_for_exit(self._process, STOP_STEP_S):
                 self._signal_group(signal.SIGTERM)
-                await self._wait_for_exit(STOP_STEP_S)
+                await wait_for_exit(self._process, STOP_STEP_S)
         finally:
             self._kill_all(descendants)
-        await self._wait_for_exit(EXIT_CODE_S)
-        # There is no public way to close the pipes while a surviving process holds their other
-        # end.
-        transport = getattr(self._process, "_transport", None)
-        if isinstance(transport, asyncio.SubprocessTransport):
-            with suppress(OSError):
-                transport.close()
+        await wait_for_exit(self._process, EXIT_CODE_S)
+        close_pipes(self._process)
 
     def _kill_all(self, descendants: list[ProcessInfo]) -> None:
         self._signal_group(signal.SIGKILL)
@@ -101,17 +96,6 @@ class ServerProcess:
         if self._lifeline >= 0:
             with suppress(OSError):
                 os.killpg(self.pid, number)
-
-    async def _wait_for_exit(self, seconds: float) -> bool:
-        """Return whether it ended in time.
-
-        `Process.wait` is not used: it would also wait for descendants that hold the pipes.
-        """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        while self._process.returncode is None and loop.time() < until:  # noqa: ASYNC110
-            await asyncio.sleep(POLL_S)
-        return self._process.returncode is not None
 
 
 async def start_server(settings: McpStdio) -> ServerProcess:

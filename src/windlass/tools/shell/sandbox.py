@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -288,10 +289,12 @@ def _probe_cached(program: str | None, network: bool, _user: int) -> BubblewrapP
         return BubblewrapProbe("", "", fault)
     try:
         version = _run_program([program, "--version"])
-        mounts = MountPlan(root=Path("/tmp"), network=network).to_flags()  # noqa: S108 - only to try
-        _run_program(
-            [program, *_namespace_flags(network=network), *mounts, "--", "/bin/sh", "-c", ":"]
-        )
+        # An empty folder: in a real one there may be thousands of files to hide.
+        with tempfile.TemporaryDirectory(prefix="windlass-probe-") as empty:
+            mounts = MountPlan(root=Path(empty), network=network).to_flags()
+            _run_program(
+                [program, *_namespace_flags(network=network), *mounts, "--", "/bin/sh", "-c", ":"]
+            )
     except (OSError, subprocess.SubprocessError) as error:
         message = (getattr(error, "stderr", None) or str(error)).strip()[:FAULT_CHARS_MAX]
         return BubblewrapProbe(program, "", f"bubblewrap does not work here: {message}")
