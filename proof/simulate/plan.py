@@ -35,13 +35,15 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-RequestTrouble = FaultKind | Literal["drop", "cut", "stall", "slow"]
+RequestTrouble = FaultKind | Literal["drop", "cut", "stall", "slow", "restart", "refused_call"]
 CrashPoint = tuple[int, Literal["before", "after"]]
 KNOWLEDGE_KINDS = ("something", "something", "nothing", "fails", "denied")
 UNDOING_SHARE = 0.15
 """How many of the sessions undo a run that does not complete."""
 HELPED_WRITE_SHARE = 0.05
 """How many of the sessions begin with a write and a helper that writes as well."""
+ODD_REPLY_SHARE = 0.1
+"""How many of the sessions with troubles get a reply that starts over, or a refused call."""
 KEYED_SHARE = 0.3
 """How many of the sessions are in a journal whose answers are signed."""
 POISON_SHARE = 0.15
@@ -154,7 +156,7 @@ class PlanExtras:
 
 def draw_plan(seed: int) -> SessionPlan:
     """Draw the session of a seed."""
-    plan = _add_poison(Random(f"{seed} poison"), _draw_failure(seed))
+    plan = _add_odd_replies(_add_poison(Random(f"{seed} poison"), _draw_failure(seed)))
     beside = (_add_poison(Random(f"{seed} poison of {one.session}"), one) for one in plan.beside)
     has_keys = Random(f"{seed} keys").random() < KEYED_SHARE
     return replace(plan, beside=tuple(beside), more=replace(plan.more, has_keys=has_keys))
@@ -167,6 +169,19 @@ def _add_poison(random: Random, plan: SessionPlan) -> SessionPlan:
         return plan
     more = replace(plan.more, poison=random.choice(numbers), doses=random.choice((1, 2, 2, 3, 4)))
     return replace(plan, more=more, control=replace(plan.control, rivals=()))
+
+
+def _add_odd_replies(plan: SessionPlan) -> SessionPlan:
+    """Sometimes let a provider start its reply over, or refuse the call that its model wrote."""
+    random = Random(f"{plan.seed} odd replies")
+    if not plan.troubles or random.random() > ODD_REPLY_SHARE:
+        return plan
+    odd: dict[int, RequestTrouble] = {
+        at: random.choice(("restart", "restart", "refused_call"))
+        for at in range(8)
+        if _has_luck(random, 0.4)
+    }
+    return replace(plan, troubles=plan.troubles | odd)
 
 
 def _draw_failure(seed: int) -> SessionPlan:

@@ -42,6 +42,8 @@ PIECES_TOGETHER = 3
 """So many pieces come without a wait in between."""
 PROMPT_CHARS = 3
 """Characters of a token of a prompt."""
+_BREAKING = ("drop", "cut", "stall", "refused_call")
+"""The troubles that break a reply off in the middle."""
 
 
 class SimModel:
@@ -93,9 +95,11 @@ class SimModel:
             trouble, size, plan.more.provider_window if served.purpose == "main" else None
         )
         pieces = _reply_pieces(reply, prompt)
+        if trouble == "restart":
+            pieces = [*pieces[: max(1, len(pieces) // 2)], ReplyRestarted(), *pieces]
         sent = 0
         _bill_request(served, size, prompt, sent)
-        breaks_at = max(1, len(pieces) // 2) if trouble in ("drop", "cut", "stall") else None
+        breaks_at = max(1, len(pieces) // 2) if trouble in _BREAKING else None
         for at, piece in enumerate(pieces):
             if at == breaks_at:
                 await _break_stream(trouble)
@@ -227,13 +231,16 @@ def _count_tokens(piece: ReplyPiece) -> int:
 def _raise_trouble(trouble: RequestTrouble | None, size: int, window: int | None) -> None:
     if window is not None and size > window:
         raise ModelError("context_overflow", f"planned: {size} tokens, and {window} is all")
-    if trouble not in (None, "drop", "cut", "stall", "slow"):
+    if trouble not in (None, *_BREAKING, "slow", "restart"):
         raise ModelError(trouble, f"planned: {trouble}")
 
 
 async def _break_stream(trouble: RequestTrouble | None) -> None:
     if trouble == "drop":
         raise ModelError("network", "planned: the connection was lost")
+    if trouble == "refused_call":
+        note = "planned: your call could not be read"
+        raise ModelError("malformed_stream", "planned: a call was refused", note=note)
     if trouble == "stall":
         await asyncio.sleep(100_000)
 

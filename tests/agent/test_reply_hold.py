@@ -19,7 +19,8 @@ from windlass import (
     ThinkingDelta,
     tool,
 )
-from windlass.core.events import Event
+from windlass.core.control_facts import RunReleased
+from windlass.core.events import Event, RunSuspended
 from windlass.core.fold.run import fold
 from windlass.core.result import build_result
 from windlass.journals.memory import MemoryJournal
@@ -226,3 +227,17 @@ async def test_the_result_of_a_run_that_was_released_has_nothing_that_was_not_ju
     assert agent.release("s", grace_s=0.0)
     result = await running
     assert (result.outcome, result.text, result.partial_text) == ("released", "", "")
+
+
+@pytest.mark.contract("E2")
+async def test_a_watcher_is_told_of_a_release_while_a_reply_is_judged(clock: VirtualClock) -> None:
+    """E2: the reply stays withheld, and the watcher does not wait for a judgement by others."""
+    agent = Agent(ScriptedModel([BAD]), gate=gate(delay_s=60), clock=clock)
+    seen: list[Event] = []
+    running = asyncio.create_task(agent.run("Tell me.", session="s", on_event=seen.append))
+    await asyncio.sleep(0.1)
+    assert agent.release("s", grace_s=0.0)
+    await running
+    assert isinstance(seen[-2], RunReleased)
+    assert isinstance(seen[-1], RunSuspended)
+    assert [step.reply.text for step in Trace(seen).of_type(StepProposed)] == ["[withheld]"]

@@ -83,7 +83,9 @@ async def test_a_reply_that_starts_over_replaces_the_one_before(
     [proposed, _] = [fact for fact in facts if isinstance(fact, StepProposed)]
     assert [call.arguments for call in proposed.reply.calls] == ['{"to": "ann"}']
     [failed] = [fact for fact in facts if isinstance(fact, AttemptFailed)]
-    assert (failed.charge, failed.wait_s) == (None, 0.0)
+    # B2: the process may die before the end of the response reports its usage.
+    assert failed.charge is not None
+    assert failed.wait_s == 0.0
     assert [fact.attempt for fact in facts if isinstance(fact, AttemptStarted)] == [1, 2, 1]
     assert result.usage is not None
     assert (result.usage.input, result.usage.output) == (60, 40)

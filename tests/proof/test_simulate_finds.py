@@ -87,6 +87,8 @@ STOPPED_BEFORE_ITS_NEXT_ATTEMPT = (8146249,)
 """A run is stopped after the failure of an attempt that was seen, before the next is announced."""
 ANSWERED_WHILE_STEERED = (8149864,)
 """A question is answered in the moment in which a message to its run is written."""
+RELEASED_BEFORE_ITS_REPLY_IS_JUDGED = (8151899,)
+"""A run whose replies are withheld is released between a reply and its judgement."""
 COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
 """A message cancels or releases a run while it waits for a reply."""
 
@@ -109,6 +111,7 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
         *WORKING_WHILE_IT_WAITS,
         *STOPPED_BEFORE_ITS_NEXT_ATTEMPT,
         *ANSWERED_WHILE_STEERED,
+        *RELEASED_BEFORE_ITS_REPLY_IS_JUDGED,
         *COUNTED_BY_A_BUDGET,
     ],
 )

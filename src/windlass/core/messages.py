@@ -239,6 +239,18 @@ class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         """Input and output together."""
         return self.input + self.output
 
+    def minus(self, other: "Usage") -> "Usage":
+        """Return the tokens that are not in the other one, of each kind at least none."""
+        return Usage(
+            max(0, self.input - other.input),
+            max(0, self.output - other.output),
+            max(0, self.cache_read - other.cache_read),
+            max(0, self.cache_write - other.cache_write),
+            max(0, self.reasoning - other.reasoning),
+            self.estimated,
+            self.cached_replies,
+        )
+
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             self.input + other.input,

@@ -9,6 +9,7 @@ from typing import final
 
 from msgspec.structs import replace
 
+from windlass.core.control_facts import RunReleased
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
@@ -91,7 +92,8 @@ class ReplyHold:
                 yield from pieces
             case ReplyJudged(verdict):
                 yield from self._release_waiting(allowed=isinstance(verdict, Allow))
-            case RunEnded() | AttemptFailed():
+            case RunEnded() | RunReleased() | AttemptFailed():
+                # A driver that releases the run will not judge the reply: the next one will.
                 yield from self._release_waiting(allowed=False)
                 event = without_reply(event) or event
             case _:

@@ -9,8 +9,9 @@ elsewhere.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from decimal import Decimal
 from functools import cache
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 from msgspec.structs import replace
 
@@ -27,7 +28,7 @@ from windlass.core.events import (
     UsageDelta,
 )
 from windlass.core.faults import Fault, FaultKind
-from windlass.core.messages import Charge, Purpose
+from windlass.core.messages import Charge, Purpose, Usage
 from windlass.core.moves import RequestReply, Summarize
 from windlass.core.rate_limits import RateLimits
 from windlass.core.reply_assembly import ReplyAssembly
@@ -57,13 +58,13 @@ class ModelAttempt:
         model: Model,
         output_chars_max: int,
         permit: RequestPermit | None = None,
-        stream: PieceStream | None = None,
+        restarted: "RestartedReply | None" = None,
     ) -> None:
         """Make an attempt. The permit of the governor, if there is one, is given back with it.
 
-        `stream` is that of an attempt before, if the provider started its reply over in it.
+        `restarted` is what is left of an attempt before, if the provider started its reply over.
         """
-        self._continued = stream
+        self._continued = restarted
         self._move = move
         self._permit = permit
         self._output_chars_max = output_chars_max
@@ -98,7 +99,10 @@ class ModelAttempt:
         fault: Fault | None = None
         limits: RateLimits | None = None
         try:
-            stream = self._continued or _open_stream(self._model, self._move.prompt)
+            if self._continued is None:
+                stream = _open_stream(self._model, self._move.prompt)
+            else:
+                stream = self._continued.stream
             async with _watch_silence(timeouts) as watchdog:
                 try:
                     await self._read_stream(stream, watchdog, show_pieces)
@@ -232,11 +236,10 @@ class ModelAttempt:
     def compute_charge(self, fault: Fault | None = None) -> Charge | None:
         """Return what the request cost: nothing if it was refused, maybe something if it broke off.
 
+        A reply that starts over counts for what had come, because the process may die before the
+        end of the response reports all of it. What that end reports is less by as much.
         `fault` is why it failed, if it did.
         """
-        if self.restarted_stream is not None:
-            # It is the same request: its end reports the usage of all of it.
-            return None
         if fault is not None and not self._may_have_cost(fault):
             return None
         charge = settle_attempt(
@@ -247,7 +250,18 @@ class ModelAttempt:
             whole=self.is_whole and not self._was_cut,
             overlong=self._assembly.output_chars > self._output_chars_max,
         )
+        if self._continued is not None:
+            charge = self._continued.take_off(charge)
         return replace(charge, purpose=self.purpose)
+
+    def restart(self, fault: Fault) -> "RestartedReply | None":
+        """Return what the next attempt reads on in, if the provider started its reply over."""
+        if self.restarted_stream is None:
+            return None
+        charge = self.compute_charge(fault)
+        charges = () if charge is None else (charge,)
+        earlier = () if self._continued is None else self._continued.charges
+        return RestartedReply(self.restarted_stream, (*earlier, *charges))
 
     def _may_have_cost(self, fault: Fault) -> bool:
         if self._has_content or fault.kind == "stalled":
@@ -269,6 +283,25 @@ class ModelAttempt:
             partial=self.partial_text,
             wait_s=wait_s,
         )
+
+
+class RestartedReply(NamedTuple):
+    """A response in which the provider started its reply over."""
+
+    stream: PieceStream
+    charges: tuple[Charge, ...]
+    """What is on record for the attempts that have read from it."""
+
+    def take_off(self, charge: Charge) -> Charge:
+        """Return what a charge adds to those on record, if the provider has reported all of it."""
+        usage = charge.usage
+        if usage is None or usage.estimated:
+            return charge
+        usd = charge.usd
+        for earlier in self.charges:
+            usage = usage.minus(earlier.usage or Usage())
+            usd = None if usd is None else max(Decimal(0), usd - (earlier.usd or 0))
+        return replace(charge, usage=usage, usd=usd)
 
 
 async def _read_on(

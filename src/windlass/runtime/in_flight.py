@@ -21,7 +21,7 @@ from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import ClearedCall
 from windlass.core.state import RunState, State, find_call
 from windlass.ports import World
-from windlass.runtime.attempt import ModelAttempt, PieceStream
+from windlass.runtime.attempt import ModelAttempt, RestartedReply
 from windlass.runtime.parked_calls import ParkedCalls
 
 ValueT = TypeVar("ValueT")
@@ -59,7 +59,7 @@ class InFlight(msgspec.Struct):
     attempt: ModelAttempt | None = None
     standing_text: str = ""
     """What streamed of an attempt that failed, until watchers are told of the next attempt."""
-    restarted_stream: PieceStream | None = None
+    restarted: RestartedReply | None = None
     """A response in which the provider started its reply over: the next attempt reads on in it."""
     running_calls: dict[asyncio.Task[ToolResult], ClearedCall] = msgspec.field(
         default_factory=dict[asyncio.Task[ToolResult], ClearedCall]
@@ -99,17 +99,17 @@ class InFlight(msgspec.Struct):
         self.leftovers.add(work)
         work.add_done_callback(self.leftovers.discard)
 
-    def take_restarted(self) -> PieceStream | None:
+    def take_restarted(self) -> RestartedReply | None:
         """Return the response that the next attempt reads on in, if there is one."""
-        stream = self.restarted_stream
-        self.restarted_stream = None
-        return stream
+        restarted = self.restarted
+        self.restarted = None
+        return restarted
 
     async def drop_restarted(self) -> None:
         """Close the response in which a reply was started over: no attempt follows at once."""
-        stream = self.take_restarted()
-        if stream is not None:
-            await stream.aclose()
+        restarted = self.take_restarted()
+        if restarted is not None:
+            await restarted.stream.aclose()
 
     def pieces_so_far(self) -> Iterator[ContentPiece]:
         """Yield what has come of the reply that is streaming, as pieces."""

@@ -49,7 +49,7 @@ from windlass.core.moves import (
 )
 from windlass.core.state import State
 from windlass.ports import RequestPermit, World
-from windlass.runtime.attempt import ModelAttempt, PieceStream
+from windlass.runtime.attempt import ModelAttempt, RestartedReply
 from windlass.runtime.governor import close_unused, wait_for_permit
 from windlass.runtime.in_flight import InFlight
 from windlass.runtime.judging import judge_call, judge_reply, recall_knowledge
@@ -131,9 +131,9 @@ async def make_attempt(
     decided_from = recorder.state
     if move.fell_back_from:
         await in_flight.drop_restarted()
-    stream = in_flight.take_restarted()
+    restarted = in_flight.take_restarted()
     # An attempt that reads on makes no request.
-    permit = await wait_for_permit(move, world, recorder) if stream is None else None
+    permit = await wait_for_permit(move, world, recorder) if restarted is None else None
     if permit is not None and recorder.state is not decided_from and move.last_failure is None:
         # Somebody spoke to the run while it waited for its turn: decide anew.
         permit.close(None)
@@ -143,7 +143,7 @@ async def make_attempt(
         await recorder.record(
             AttemptStarted(move.step, move.attempt, model, move.reserved, move.landing),
         )
-    attempt = in_flight.attempt = _new_attempt(move, world, recorder.state, permit, stream)
+    attempt = in_flight.attempt = _new_attempt(move, world, recorder.state, permit, restarted)
     fault = await attempt.stream(world.timeouts, recorder.publisher.show_pieces)
     if fault is None:
         in_flight.attempt = None
@@ -155,7 +155,7 @@ async def make_attempt(
     # text that was streamed. So it does until the watchers are told of the next attempt.
     in_flight.attempt = None
     in_flight.standing_text = attempt.partial_text
-    in_flight.restarted_stream = attempt.restarted_stream
+    in_flight.restarted = attempt.restart(fault)
 
 
 async def _record_failure(
@@ -178,11 +178,11 @@ def _new_attempt(
     world: World,
     state: State,
     permit: RequestPermit | None,
-    stream: PieceStream | None = None,
+    restarted: RestartedReply | None = None,
 ) -> ModelAttempt:
     model = move.prompt.model
     chars_max = output_chars_max(state, model, move.reserved)
-    return ModelAttempt(move, world.models[model], chars_max, permit, stream)
+    return ModelAttempt(move, world.models[model], chars_max, permit, restarted)
 
 
 async def _announce_retry(
