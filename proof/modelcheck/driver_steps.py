@@ -174,7 +174,10 @@ class DriverSteps:
         if not self._is_needed(session):
             yield self._step_to("finds nothing to do", partial(self._let_go, world))
         elif session.is_active:
-            yield self._append("resumes the run", (RunResumed(),))
+            # What no signature proves is judged again, as `runtime/session_hold.py` has it.
+            is_believed = not world.is_forged or self._bug == "forged_answer_believed"
+            doubted = () if is_believed else tuple(call.id for call in session.step_calls)
+            yield self._append("resumes the run", (RunResumed(doubted=doubted),))
         elif prompts:
             run = session.run.number + 1 if session.run else 1
             start = RunStarted(run, PROMPT, mail=prompts[0].number)
@@ -320,6 +323,8 @@ class DriverSteps:
             return self._change(driver._replace(call="not_started", token=0))
         if world.effects:
             raise RuleViolation("the effect of one call happened twice")
+        if self._scenario.asks and "allow" not in world.told:
+            raise RuleViolation("a call took effect that no person has allowed")
         done = driver._replace(call="done", token=0)
         token = max(world.token, driver.token) if self._scenario.checks_token else 0
         return self._change(done, effects=1, token=token)

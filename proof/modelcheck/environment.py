@@ -7,7 +7,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from proof.modelcheck.explore import ModelStep
-from proof.modelcheck.fact_log import SESSION, FactLog
+from proof.modelcheck.fact_log import FORGED_ANSWER, SESSION, FactLog
 from proof.modelcheck.letters import make_answer_mail, post_letter
 from proof.modelcheck.rules import empty_lane, tell_decision
 from proof.modelcheck.world import DRIVER_NAMES, NOBODY, DriverState, Scenario, WorldState
@@ -27,6 +27,9 @@ def environment_steps(scenario: Scenario, log: FactLog, state: WorldState) -> It
     for me, driver in enumerate(state.drivers):
         if driver.place not in ("idle", "dead"):
             yield from _faults_of(state, me, driver)
+    if state.forgeries and log[state.log].state.is_waiting:
+        after = partial(_forge, log, state)
+        yield ModelStep("an intruder", "writes an answer", after, is_environment=True)
     if state.forks:
         for at in range(1, log[state.log].seq + 1):
             for is_import in (False, True):
@@ -92,6 +95,12 @@ def _crash(state: WorldState, me: int) -> WorldState:
     lock = NOBODY if state.lock == me else state.lock
     dead = state.with_driver(me, DriverState("dead"))
     return dead._replace(lock=lock, crashes=state.crashes - 1)
+
+
+def _forge(log: FactLog, state: WorldState) -> WorldState:
+    """Put an answer among the records, as a login of the database can. Nobody has signed it."""
+    forged = log.append(state.log, "forged", (FORGED_ANSWER,))
+    return state._replace(log=forged, forgeries=state.forgeries - 1, is_forged=True)
 
 
 def _fork(log: FactLog, state: WorldState, at: int, *, is_import: bool) -> WorldState:

@@ -17,6 +17,7 @@ from windlass.core.decide.next_move import decide
 from windlass.core.events import (
     RULES_VERSION,
     AttemptStarted,
+    CallAnswered,
     CallFinished,
     CallJudged,
     CallStarted,
@@ -29,7 +30,7 @@ from windlass.core.fold.run import apply_fact, fold
 from windlass.core.limits import Limits, Reservation
 from windlass.core.messages import AssistantMessage, TextPart, ToolCall, ToolResult, ToolSpec
 from windlass.core.moves import Move
-from windlass.core.setup import ModelInfo, Setup
+from windlass.core.setup import ModelInfo, Setup, digest
 from windlass.core.state import State
 from windlass.core.verdicts import Allow
 from windlass.journals.forking import fork
@@ -42,6 +43,7 @@ REPEATABLE = replace(SETUP, tools=(replace(TOOL, effect="idempotent"),))
 PROMPT = (TextPart("Go."),)
 _CALL = "c1"
 CALL_START = CallStarted(_CALL, "key")
+FORGED_ANSWER = CallAnswered(_CALL, Allow(), digest({}), by="owner")
 CALL_RESULTS: dict[CallPlace, Fact] = {
     "done": CallFinished(_CALL, ToolResult.from_text("value", "sent")),
     "was_done": CallFinished(_CALL, ToolResult.from_text("value", "sent")),
@@ -156,5 +158,8 @@ def _key_of(state: State) -> Hashable:
         len(run.pending),
         run.reply is not None,
         run.attempt is not None,
-        tuple((call.phase, call.imported, len(call.died_with)) for call in state.step_calls),
+        tuple(
+            (call.phase, call.imported, call.answered, call.doubted, len(call.died_with))
+            for call in state.step_calls
+        ),
     )

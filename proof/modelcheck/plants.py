@@ -16,4 +16,5 @@ PlantedBug = Literal[
     "poison_not_parked",
     "second_answer_counts",
     "answer_not_passed_by_mail",
+    "forged_answer_believed",
 ]

@@ -33,6 +33,7 @@ class LeaseProtocol:
             cuts=scenario.cuts,
             releases=scenario.releases,
             forks=scenario.forks,
+            forgeries=scenario.forgeries,
         )
 
     def canonical(self, state: WorldState) -> tuple[WorldState, bool]:

@@ -33,6 +33,7 @@ def check_batch(world: WorldState, before: State, facts: Sequence[Fact], driver:
         if isinstance(fact, RunStarted | RunResumed):
             _check_opening(world, before)
             opener = driver
+            world = world._replace(is_forged=False)
         elif not isinstance(fact, MailRefused) and opener != driver:
             kind = type(fact).__name__
             raise RuleViolation(f"{kind} was accepted from a driver that does not have the session")

@@ -43,6 +43,10 @@ SCENARIOS: Mapping[str, Scenario] = {
         crashes=1,
         can_stop_in_call=False,
     ),
+    # An answer that nobody gave is put among the records, beside one that a person gives.
+    "forged answer": Scenario(
+        asks=True, posters=((_ANSWER,),), forgeries=1, crashes=1, can_stop_in_call=False
+    ),
     # A copy of the session, made at any moment from any of its records, which gets messages.
     "fork": Scenario(has_call=False, posters=((("steer", "cancel"), ("steer",)),), forks=1),
 }
@@ -83,6 +87,7 @@ PLANTED: Mapping[PlantedBug, Scenario] = {
     "answer_not_passed_by_mail": Scenario(
         asks=True, posters=((_ANSWER,),), bug="answer_not_passed_by_mail"
     ),
+    "forged_answer_believed": Scenario(asks=True, forgeries=1, bug="forged_answer_believed"),
 }
 """The smallest scenario in which each bug shows."""
 

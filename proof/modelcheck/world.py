@@ -57,6 +57,9 @@ class WorldState(NamedTuple):
     cuts: int = 0
     releases: int = 0
     forks: int = 0
+    forgeries: int = 0
+    is_forged: bool = False
+    """Whether an answer is on record that no person gave, and no driver has looked at it yet."""
 
     def with_driver(self, number: int, driver: DriverState) -> "WorldState":
         """Return the same with one driver changed."""
@@ -79,6 +82,8 @@ class Scenario:
     cuts: int = 0
     releases: int = 0
     forks: int = 0
+    forgeries: int = 0
+    """How often somebody with the database alone writes that the call is allowed."""
     can_stop_in_call: bool = True
     """Whether anything can happen between the last check of a call and its effect."""
     checks_token: bool = False
