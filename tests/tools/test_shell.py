@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ from windlass.testing.tools import call_context, cleared_call
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell import jobs
 from windlass.tools.shell.output import OutputBuffer
-from windlass.tools.shell.sandbox import Sandbox, SandboxTier
+from windlass.tools.shell.sandbox import ActiveSandbox, Sandbox, SandboxTier
 from windlass.tools.shell.tools import (
     COMMAND_BYTES_MAX,
     ShellLimits,
@@ -316,6 +317,24 @@ async def test_through_a_toolbox(shell: WorkspaceShell, nap: str) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert sleeping_pids(nap) == []
+
+
+@pytest.mark.contract("C1")
+async def test_what_must_be_hidden_is_not_looked_for_on_the_event_loop(
+    shell: WorkspaceShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C1: a large workspace takes a while to look through, and other runs must not wait for it."""
+    planned_in: list[threading.Thread] = []
+    wrap_command = ActiveSandbox.wrap_command
+
+    def note_thread(self: ActiveSandbox, *arguments: Any, **options: Any) -> list[str]:
+        planned_in.append(threading.current_thread())
+        return wrap_command(self, *arguments, **options)
+
+    monkeypatch.setattr(ActiveSandbox, "wrap_command", note_thread)
+    assert "hello" in (await run(shell, "echo hello")).text
+    assert threading.current_thread() not in planned_in
+    assert planned_in
 
 
 async def test_the_registry_holds_only_what_runs(shell: WorkspaceShell, tmp_path: Path) -> None:

@@ -118,18 +118,6 @@ class ShellJob:
     def _start_supervisor(
         self, argv: list[str], sandbox: ActiveSandbox, socket_filter: bytes
     ) -> None:
-        marker = {MARKER: self._marker}
-        order = CommandOrder(
-            argv=sandbox.wrap_command(argv, [self._reaper.folder], filtered=bool(socket_filter)),
-            env={**sandbox.build_environment(), **marker},
-            cwd=str(sandbox.root),
-            wrapped=sandbox.tier == "bubblewrap",
-            runtime=os.getpid(),
-            timeout_s=self._limits.timeout_s,
-            grace_s=self._limits.grace_s,
-            limits=sandbox.options.limits,
-            filter_hex=socket_filter.hex(),
-        )
         self._control, supervisor_end = socket.socketpair()
         try:
             self._supervisor = subprocess.Popen(  # noqa: S603 - our own program
@@ -137,7 +125,7 @@ class ShellJob:
                 stdin=supervisor_end.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env=marker,
+                env={MARKER: self._marker},
                 cwd="/",
                 start_new_session=True,
             )
@@ -148,15 +136,19 @@ class ShellJob:
             supervisor_end.close()
         threading.Thread(
             target=self._watch_supervisor,
-            args=(order.to_json_line(),),
+            args=(argv, sandbox, socket_filter),
             name="windlass-job",
             daemon=True,
         ).start()
 
-    def _watch_supervisor(self, order: bytes) -> None:
+    def _watch_supervisor(
+        self, argv: list[str], sandbox: ActiveSandbox, socket_filter: bytes
+    ) -> None:
         """In the thread: send the order, read until the end, clean up, and set the end."""
         end = JobEnd(cause="lost", error="its supervisor was killed or does not respond")
         try:
+            # Made here, because to find what must be hidden may take a while in a large folder.
+            order = self._make_order(argv, sandbox, socket_filter).to_json_line()
             with suppress(OSError):  # It died at once, or `stop` was called before.
                 self._control.sendall(order)
             if status := self._read_until_end():
@@ -169,6 +161,21 @@ class ShellJob:
             if end.cause == "lost" and self._stopping.is_set():
                 end = JobEnd(cause="stopped")
             self.end_future.set_result(end)
+
+    def _make_order(
+        self, argv: list[str], sandbox: ActiveSandbox, socket_filter: bytes
+    ) -> CommandOrder:
+        return CommandOrder(
+            argv=sandbox.wrap_command(argv, [self._reaper.folder], filtered=bool(socket_filter)),
+            env={**sandbox.build_environment(), MARKER: self._marker},
+            cwd=str(sandbox.root),
+            wrapped=sandbox.tier == "bubblewrap",
+            runtime=os.getpid(),
+            timeout_s=self._limits.timeout_s,
+            grace_s=self._limits.grace_s,
+            limits=sandbox.options.limits,
+            filter_hex=socket_filter.hex(),
+        )
 
     def _clean_up(self, *, sweep: bool) -> None:
         if sweep:
