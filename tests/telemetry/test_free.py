@@ -70,5 +70,5 @@ async def test_a_run_that_nobody_observes_is_as_it_was() -> None:
     observation = begin_observation(None, parts.world, "s")
     assert observation is None
     world = parts.make_runs()._world_for(recorder, observation, LateControl())
-    assert replace(world, make_requests=None) == parts.world
+    assert replace(world, run=None) == parts.world
     assert world.tools is parts.world.tools

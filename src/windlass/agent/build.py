@@ -4,6 +4,7 @@ The law: an agent that cannot keep what it promises is refused here, before anyt
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -13,7 +14,9 @@ from typing_extensions import override
 
 from windlass.agent import lazy_imports
 from windlass.agent.approvals import as_async_approver
+from windlass.agent.call_requests import LiveCallRequests
 from windlass.agent.folder_store import FolderStore
+from windlass.agent.nested_calls import NestedCallSession
 from windlass.agent.observers import RunObserver
 from windlass.agent.openings import RunOpenings
 from windlass.agent.options import AgentOptions, InstructionFunction, build_mask
@@ -237,6 +240,8 @@ def _build_world(
         recall=options.get("knowledge"),
         governor=_build_governor(options, journal),
         folders=options.get("folders") or FolderStore(),
+        make_requests=partial(LiveCallRequests, observer=options.get("telemetry")),
+        nest_calls=NestedCallSession,
     )
 
 

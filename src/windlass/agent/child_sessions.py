@@ -1,33 +1,57 @@
-"""The sessions that work for a run: finding them, what they cost, and ending them with it.
+"""The sessions that work for the calls of a run, as the journal has them.
 
-The law: a name proves nothing. A session that was not begun for this very call and task is passed
-over, because it may have been made by someone who chose that name, or be left from a session that
-was deleted. A run that ends takes those along that work for it, whoever drives them.
+Those of sub-agents, of code that calls tools, and of models that write for a call: how they are
+found, what they cost, how far they came, what can be undone, and how they end with their caller.
+
+Invariant: a name proves nothing. A session that was not begun for this very call and task is passed
+over: a caller may have chosen that name, or it is left from a session that was deleted. A run that
+ends takes along the sessions that work for it, also those that other processes drive.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, overload
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from typing_extensions import override
 
 from windlass.agent.options import build_mask
-from windlass.core.decide.undoing import add_undo
-from windlass.core.errors import ConfigError, ForOperator, NothingToDo, SessionBusy
-from windlass.core.events import RULES_VERSION, Fact, MailRefused, RunEnded, RunResumed, RunStarted
+from windlass.core.decide.undoing import (
+    UndoPlan,
+    add_undo,
+    list_outcomes,
+    list_undo_plans,
+    plan_undo,
+)
+from windlass.core.errors import (
+    ConfigError,
+    ForOperator,
+    NothingToDo,
+    RunUnfinished,
+    SessionBusy,
+)
+from windlass.core.events import (
+    RULES_VERSION,
+    CallFinished,
+    Fact,
+    MailRefused,
+    RunContinued,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    SessionProgress,
+    StepProposed,
+)
 from windlass.core.fold.run import fold
 from windlass.core.limits import Amount, Limits
 from windlass.core.mail import CancelMail, Letter
-from windlass.core.messages import Charge, TextPart
+from windlass.core.messages import Charge, TextPart, ToolSpec
 from windlass.core.result import RunResult, build_result
 from windlass.core.secrets.mask import Mask
-from windlass.core.state import State
+from windlass.core.state import CallState, State
 from windlass.logs import get_logger
 from windlass.ports import Clock, Journal, Mailbox
 from windlass.runtime.clock import RealClock
-from windlass.runtime.driver import RunDriver
 from windlass.runtime.leases import hold_session
 from windlass.runtime.mailbox import refuse_letter
 from windlass.runtime.recorder import Recorder
@@ -36,7 +60,13 @@ from windlass.runtime.shared_budgets import settle_budgets
 
 SESSION_NAMES_MAX = 100
 CALLER_ENDED = "the run that it works for has ended"
+TASK_RUN = 1
+"""The run of a sub-agent's session that did the task of its call."""
+_PROGRESS = (StepProposed, CallFinished, RunStarted, RunContinued, RunEnded)
 _log = get_logger(__name__)
+
+ChildFacts = tuple[str, Sequence[Fact]]
+"""The name of a session that works for a call, and its facts."""
 
 
 async def find_own_session(journal: Journal, call: str, task: str) -> State:
@@ -48,59 +78,119 @@ async def find_own_session(journal: Journal, call: str, task: str) -> State:
     return fold(*await read_own_session(journal, call, task))
 
 
-async def read_own_session(journal: Journal, call: str, task: str) -> tuple[str, Sequence[Fact]]:
+async def read_own_session(journal: Journal, call: str, task: str) -> ChildFacts:
     """Return the name and the facts of the session that `find_own_session` finds."""
-    for name in _candidate_names(call):
+    for name in _own_names(call):
         facts = await journal.read(name)
-        if not facts or _was_begun_for(facts[0], call, task):
+        if not facts or (_has_parent(facts, call) and _has_prompt(facts, task)):
             return name, facts
     raise ConfigError(f"there are already {SESSION_NAMES_MAX} other sessions named after {call}")
 
 
-async def find_sessions_below(journal: Journal, call: str) -> Sequence[tuple[str, Sequence[Fact]]]:
-    """Return the sessions of sub-agents that worked for a call, with their facts."""
-    found: list[tuple[str, Sequence[Fact]]] = []
-    for name in _candidate_names(call):
-        facts = await journal.read(name)
-        if not facts:
-            break
-        first = facts[0]
-        if isinstance(first, RunStarted) and first.parent == call:
-            found.append((name, facts))
-    return found
+async def find_sessions_below(journal: Journal, call: str) -> Sequence[ChildFacts]:
+    """Return the sessions of sub-agents and of code that worked for a call, with their facts."""
+    return await _read_children(journal, call, _own_names(call))
 
 
 async def find_model_sessions(journal: Journal, call: str) -> list[State]:
     """Return the sessions in which a model wrote something for a running call, in their order."""
-    found: list[State] = []
-    for nth in range(1, SESSION_NAMES_MAX + 1):
-        name = model_session_name(call, nth)
+    return [fold(*child) for child in await _read_children(journal, call, _model_names(call))]
+
+
+async def _read_children(journal: Journal, call: str, names: Iterable[str]) -> list[ChildFacts]:
+    """Return the sessions of these names that were begun for a call, up to a name that is free."""
+    found: list[ChildFacts] = []
+    for name in names:
         facts = await journal.read(name)
         if not facts:
             break
-        first = facts[0]
-        if isinstance(first, RunStarted) and first.parent == call:
-            found.append(fold(name, facts))
+        if _has_parent(facts, call):
+            found.append((name, facts))
     return found
+
+
+def _has_parent(facts: Sequence[Fact], call: str) -> bool:
+    return isinstance(facts[0], RunStarted) and facts[0].parent == call
+
+
+def _has_prompt(facts: Sequence[Fact], task: str) -> bool:
+    return isinstance(facts[0], RunStarted) and facts[0].prompt == (TextPart(task),)
+
+
+def _own_names(call: str) -> Iterator[str]:
+    yield call
+    yield from (f"{call}.{nth}" for nth in range(2, SESSION_NAMES_MAX + 1))
+
+
+def _model_names(call: str) -> Iterator[str]:
+    return (model_session_name(call, nth) for nth in range(1, SESSION_NAMES_MAX + 1))
 
 
 def model_session_name(call: str, nth: int) -> str:
     return f"{call}.model{nth}"
 
 
-def is_model_session(call: str, session: str) -> bool:
-    return session.startswith(model_session_name(call, 0)[:-1])
+def _open_calls(state: State) -> list[CallState]:
+    """Return the calls of a run that have begun and are not over: sessions may work for them."""
+    return [call for call in state.step_calls if call.began and call.phase != "closed"]
 
 
-def _was_begun_for(first: Fact, call: str, task: str) -> bool:
-    return (
-        isinstance(first, RunStarted) and first.parent == call and first.prompt == (TextPart(task),)
-    )
+async def read_progress_below(journal: Journal, state: State) -> tuple[SessionProgress, ...]:
+    """Return how far the sessions have come that work for open calls of a run, at any depth."""
+    found: list[SessionProgress] = []
+    for call in _open_calls(state):
+        name = state.child_session_name(call.id)
+        children = await _read_children(journal, name, _own_names(name))
+        children += await _read_children(journal, name, _model_names(name))
+        for session, facts in children:
+            progress = (fact.seq for fact in reversed(facts) if isinstance(fact, _PROGRESS))
+            found.append(SessionProgress(session, next(progress, 0)))
+            found += await read_progress_below(journal, fold(session, facts))
+    return tuple(found)
 
 
-def _candidate_names(call: str) -> Iterator[str]:
-    yield call
-    yield from (f"{call}.{nth}" for nth in range(2, SESSION_NAMES_MAX + 1))
+async def plan_nested_undo(
+    journal: Journal, state: State, tools: Sequence[ToolSpec]
+) -> Mapping[str, UndoPlan]:
+    """Return what sub-agents did for the calls of a session and is not undone, by call.
+
+    The session of a sub-agent has what it did, and its setup on record which tools can undo it.
+    """
+    undoable = {spec.name for spec in tools if spec.undo}
+    plans: dict[str, UndoPlan] = {}
+    for item in list_outcomes(state):
+        if item.call.name not in undoable:
+            continue
+        task = msgspec.json.decode(item.call.arguments, type=dict[str, Any]).get("task")
+        if not isinstance(task, str):
+            continue
+        name, facts = await read_own_session(journal, f"{state.session}/{item.call.id}", task)
+        if not facts:
+            continue
+        child = fold(name, facts)
+        # The tools that the session began with: the setup of a run that undoes has others.
+        first = facts[0]
+        setup = first.setup if isinstance(first, RunStarted) else None
+        own_tools = setup.tools if setup is not None else ()
+        nested = await plan_nested_undo(journal, child, own_tools)
+        every_run = list_undo_plans(child, facts, own_tools, nested)
+        plans[item.call.id] = next(plan for plan in every_run if plan.run == TASK_RUN)
+    return plans
+
+
+async def plan_task_undo(
+    journal: Journal, state: State, facts: Sequence[Fact], tools: Sequence[ToolSpec]
+) -> UndoPlan:
+    """Return what is to be undone in the session of a sub-agent.
+
+    Raises NothingToDo if that is nothing, and RunUnfinished if its run has not ended.
+    """
+    if not facts:
+        raise NothingToDo("the agent did nothing")
+    if state.is_active:
+        raise RunUnfinished(f"the run of session {state.session} has not ended")
+    nested = await plan_nested_undo(journal, state, tools)
+    return plan_undo(state, facts, tools, TASK_RUN, nested)
 
 
 def as_subagent_charges(charges: Sequence[Charge]) -> tuple[Charge, ...]:
@@ -121,36 +211,8 @@ def limit_spending(limits: Limits, remaining: Amount) -> Limits:
     return replace(limits, usd=min(usd, default=None), tokens=min(tokens, default=None))
 
 
-class ChargesSoFar(Sequence[Charge]):
-    """What a running sub-agent has paid, for its caller's ledger: looked up whenever it is read."""
-
-    def __init__(self, driver: RunDriver, before: tuple[Charge, ...] = ()) -> None:
-        """Make the charges of a run. `before`: what others that worked for the call have paid."""
-        self._driver = driver
-        self._before = before
-
-    @overload
-    def __getitem__(self, index: int) -> Charge: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Charge]: ...
-    @override
-    def __getitem__(self, index: int | slice) -> Charge | Sequence[Charge]:
-        return self._read()[index]
-
-    @override
-    def __len__(self) -> int:
-        return len(self._read())
-
-    @override
-    def __iter__(self) -> Iterator[Charge]:
-        return iter(self._read())
-
-    def _read(self) -> tuple[Charge, ...]:
-        return (*self._before, *as_subagent_charges(self._driver.charges_so_far))
-
-
 class UndrivenRuns(msgspec.Struct, frozen=True):
-    """Ends runs that nobody drives, with all that works for them."""
+    """Ends runs without a driver, with the sessions that work for them."""
 
     journal: Journal
     clock: Clock
@@ -164,7 +226,7 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
     async def abandon(self, session: str, reason: str) -> RunResult[Any]:
         """End the open run of a session, and return what it did.
 
-        Raises NothingToDo if no run is open, and SessionBusy if somebody drives it.
+        Raises NothingToDo if no run is open, and SessionBusy if it has a driver.
         """
         with await hold_session(self.journal, session):
             state = await self._read_state(session)
@@ -208,44 +270,35 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
     async def end_children(
         self, state: State, end: RunEnded, closed_calls: Collection[str] = ()
     ) -> Mapping[str, Sequence[Charge]]:
-        """End the runs of those that work for open calls of a run that is about to end.
+        """End the runs that work for open calls of a run that is about to end.
 
-        Returns what they cost, by call: it is on no record of their caller. One that somebody
-        drives is cancelled by a message. Calls in `closed_calls` are over, or end by themselves.
+        Returns what they cost, by call: it is on no record of their caller. One that has a driver
+        is cancelled by a message. Calls in `closed_calls` are over, or end by themselves.
         """
         charges: dict[str, Sequence[Charge]] = {}
         is_undo = state.run is not None and state.run.is_undo
-        for call in state.step_calls:
-            is_open = call.began and call.phase != "closed" and call.id not in closed_calls
-            if not is_open:
+        for call in _open_calls(state):
+            if call.id in closed_calls:
                 continue
             name = state.child_session_name(call.id)
             task = call.decoded_arguments.get("task")
-            code = call.decoded_arguments.get("code")
-            for child in await self._find_children(name, code if task is None else task):
+            given = call.decoded_arguments.get("code") if task is None else task
+            children: list[State] = []
+            if isinstance(given, str):
+                child = await find_own_session(self.journal, name, given)
+                children += [child] if child.seq else []
+            # Code pays for nothing: what an attempt of it had reserved was never at stake. What is
+            # undone was paid for when it was done.
+            is_free = is_undo or (task is None and bool(children))
+            for child in children or await find_model_sessions(self.journal, name):
                 ended = await self.end_child(child, by=end.by)
-                # Code pays for nothing. What an attempt of it had reserved was never at stake. What
-                # is undone was paid for when it was done.
-                runs_code = task is None and not is_model_session(name, child.session)
-                if ended.run is not None and not runs_code and not is_undo:
+                if ended.run is not None and not is_free:
                     paid = as_subagent_charges(ended.run.ledger.charges)
                     charges[call.id] = (*charges.get(call.id, ()), *paid)
         return charges
 
-    async def _find_children(self, call: str, task: object) -> Sequence[State]:
-        """Return the sessions that were begun for a call.
-
-        That is one for the task of a sub-agent or the code that makes calls, or one for each thing
-        that the call had a model write.
-        """
-        if isinstance(task, str):
-            child = await find_own_session(self.journal, call, task)
-            if child.seq:
-                return (child,)
-        return await find_model_sessions(self.journal, call)
-
     async def end_child(self, child: State, by: str = "") -> State:
-        """End the run of one that works for a run, if it is open. Returns its session then."""
+        """End the run of a session that works for a call, if it is open. Returns its state."""
         if not child.is_active:
             return child
         end = RunEnded("cancelled", CALLER_ENDED, by=by)
@@ -261,14 +314,14 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
             except SessionBusy:
                 if has_posted or not await self._post_cancel(child, end.by):
                     return child
-                # Its driver may let go before it reads this, so it is looked at once more.
+                # Its driver may release it before it reads this, so look again.
                 has_posted = True
 
     async def settle_orphan(self, session: str) -> bool:
         """End the run of a sub-agent whose caller has no open call for it, and refuse its mail.
 
         Its driver may have died before it took the message to end, and no run will come for it.
-        Returns False if a caller will still come. Raises SessionBusy if somebody drives it.
+        Returns False if its caller has an open call for it. Raises SessionBusy if it has a driver.
         """
         with await hold_session(self.journal, session):
             state = await self._read_state(session)
@@ -296,7 +349,7 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
         await self.journal.remove_mail(session, "prompts", state.prompts_taken)
 
     async def _post_cancel(self, child: State, by: str) -> bool:
-        """Ask whoever drives a sub-agent to end its run. Returns whether that was possible."""
+        """Ask the driver of a sub-agent to end its run. Returns whether that was possible."""
         if not isinstance(self.journal, Mailbox) or child.run is None:
             return False
         message = CancelMail(run=child.run.number, reason=CALLER_ENDED)

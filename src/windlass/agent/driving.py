@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from windlass.agent.child_sessions import plan_nested_undo
 from windlass.agent.control import wait_for_change
 from windlass.agent.expired_questions import find_expiry
 from windlass.agent.openings import RunOpenings, RunTask, find_start
 from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
-from windlass.agent.undo_plans import plan_nested_undo
 from windlass.core.decide.undoing import plan_undo
 from windlass.core.errors import ForOperator, NothingToDo, RunUnfinished, SessionBusy
 from windlass.core.events import Event, Fact, MailRefused, RunPaused, RunReleased, RunSuspended
@@ -117,7 +117,7 @@ class SessionDriver:
         if not facts:
             raise await self._runs.unknown_session(session)
         state = fold(session, facts)
-        tools = self._openings.tools
+        tools = self._openings.setup.tools
         nested = await plan_nested_undo(self._journal, state, tools)
         plan = plan_undo(state, facts, tools, run, nested)
         return partial(

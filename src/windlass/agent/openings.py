@@ -27,7 +27,7 @@ from windlass.core.events import (
     RunStarted,
 )
 from windlass.core.limits import Budget, Limits, tighten_limits
-from windlass.core.messages import ContentPart, Label, Message, TextPart, ToolSpec
+from windlass.core.messages import ContentPart, Label, Message, TextPart
 from windlass.core.secrets.mask import Mask
 from windlass.core.session_summary import check_text
 from windlass.core.setup import Setup, describe_drift
@@ -77,21 +77,14 @@ class RunOpenings:
         world: World,
         mask: Mask,
         instructions: InstructionFunction | None = None,
-        agent: str | None = None,
         undo_setup: Setup | None = None,
     ) -> None:
-        """Open runs in a world, by default under the name of its agent."""
-        self._setup = setup
+        self.setup = setup
+        """That of a run which is not limited further."""
         self._undo_setup = undo_setup or setup
         self._world = world
         self._mask = mask
         self._instructions = instructions
-        self._agent = world.agent if agent is None else agent
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools of the agent."""
-        return self._setup.tools
 
     def open_new(self, state: State, task: RunTask, *, needs_folder: bool = True) -> Sequence[Fact]:
         """Open a new run. Raises RunUnfinished if the last one has not ended.
@@ -118,7 +111,7 @@ class RunOpenings:
                 task.parent,
                 task.labels,
                 rules=RULES_VERSION,
-                agent=self._agent,
+                agent=self._world.agent,
                 earlier=task.earlier,
                 key=task.key,
                 trace=task.trace,
@@ -180,7 +173,7 @@ class RunOpenings:
             parent=parent,
             labels=labels,
             rules=RULES_VERSION,
-            agent=self._agent,
+            agent=self._world.agent,
             folder=state.folder,
         )
         return (started, plan.make_fact(number))
@@ -197,8 +190,8 @@ class RunOpenings:
         """Return the setup with the limits of a run, where they are stricter than the agent's."""
         cap = read_own_limits(context)
         if cap is None:
-            return self._setup
-        return replace(self._setup, limits=tighten_limits(self._setup.limits, cap))
+            return self.setup
+        return replace(self.setup, limits=tighten_limits(self.setup.limits, cap))
 
     def _take_over(self, state: State, *, consent: bool) -> RunResumed:
         """Take over a run that was left open; from here on, the limits of this agent count.

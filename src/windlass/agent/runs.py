@@ -13,13 +13,10 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from windlass.agent.approvals import answer_from_mail, consult_approver, deny_expired
-from windlass.agent.call_requests import LiveCallRequests
-from windlass.agent.child_sessions import UndrivenRuns
+from windlass.agent.child_sessions import UndrivenRuns, read_progress_below
 from windlass.agent.control import check_takes_steering
 from windlass.agent.following import follow_driver, follow_session
-from windlass.agent.nested_calls import NestedCallSession
 from windlass.agent.observers import Observation, ObservedTools, RunObserver, begin_observation
-from windlass.agent.tree_progress import read_progress_below
 from windlass.core.errors import NothingToDo, SessionBusy
 from windlass.core.events import CallLate, Event, Fact, SteeringGiven
 from windlass.core.result import RunResult, build_result
@@ -144,7 +141,6 @@ class LiveRuns:
             recorder.publisher.show_delta,
             control.add_child,
             control.remove_child,
-            partial(NestedCallSession, LiveRuns),
             control.pause_run,
         )
         if isinstance(tools, RunBoundTools):
@@ -152,9 +148,7 @@ class LiveRuns:
         if observation is not None:
             observation.trace.add_session(recorder.session, read_state)
             tools = ObservedTools(tools, observation.trace)
-        make_runs = partial(LiveRuns, observer=self._observer)
-        make_requests = partial(LiveCallRequests, caller, make_runs)
-        return replace(self._world, tools=tools, make_requests=make_requests)
+        return replace(self._world, tools=tools, run=caller)
 
     async def drive_session(
         self, session: str, opening: Opening, watcher: Watcher | None

@@ -1,9 +1,10 @@
 """Agents that work for agents.
 
-The law: a call of a sub-agent is a session of its own, named after the call, in the same journal.
-If the call is run again after a crash, it finds what was done, goes on from there, and pays for
-nothing twice. A sub-agent is restricted by its caller's gate beside its own, spends its share of
-what its caller has left, and is stopped with it.
+Invariant: a call of a sub-agent is a session of its own, named after the call, in the same journal.
+If the call runs again after a crash, it finds what was done, resumes it, and pays for nothing
+twice. A sub-agent may do nothing that its caller may not: the caller's gate judges beside its own,
+and a question of either is for the caller's approver. It spends its share of what its caller has
+left, and is stopped with it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,23 +14,28 @@ from typing import Any, Protocol, cast
 
 from msgspec.structs import replace
 
+from windlass.agent import lazy_imports
+from windlass.agent.approvals import call_approver
 from windlass.agent.build import AgentParts, unpriced_models
 from windlass.agent.call_previews import FIRST_AGENT, preview_call
-from windlass.agent.child_sessions import limit_spending
-from windlass.agent.subagent_job import SubagentJob
-from windlass.agent.subagent_world import restrict_world
+from windlass.agent.child_driving import CallSession
+from windlass.agent.child_sessions import find_own_session, limit_spending
 from windlass.core.errors import ConfigError, ForOperator, NothingToDo
 from windlass.core.limits import Amount
 from windlass.core.messages import Label, ToolResult
-from windlass.core.result import RunResult
+from windlass.core.result import Question, RunResult
 from windlass.core.setup import Setup, digest
 from windlass.core.state import State
-from windlass.ports import CallerRun, World
+from windlass.core.verdicts import Allow, Ask, Deny, PersonAnswer, Verdict
+from windlass.ports import Approver, CallerRun, Gate, GateRequest, World
 from windlass.tools.function import Tool
 from windlass.tools.run_context import RunContext
 
 DEPTH_MAX = 3
 """How deep agents may be nested."""
+
+CALLER_RULE = "caller: "
+"""Begins the name of a rule of a caller's gate, where its question is not for the sub-agent."""
 
 RECALL_LABELS: tuple[Label, ...] = ("untrusted", "private")
 """What an agent with knowledge may have read, unless its knowledge says otherwise."""
@@ -39,10 +45,6 @@ _TASK_SCHEMA = {
     "minLength": 1,
     "description": "The whole task. The agent knows nothing else about this conversation.",
 }
-
-TaskFunction = Callable[..., Any]
-BindRun = Callable[[CallerRun | None], TaskFunction]
-"""Makes the function of a tool for one run; None outside of a run, as in a unit test."""
 
 
 class DelegableAgent(Protocol):
@@ -56,16 +58,10 @@ def make_agent_tool(
     parts: AgentParts, name: str, description: str, depth_max: int = DEPTH_MAX
 ) -> Tool[..., Any]:
     """Return a tool that gives a task to an agent. Its result is the agent's final reply."""
-
-    def bind_run(run: CallerRun | None) -> TaskFunction:
-        async def work_on_task(context: RunContext[Any], task: str) -> ToolResult:
-            return await _work_on_task(run, parts, name, context, task, depth_max)
-
-        return work_on_task
-
     described = f"Give a task to an agent that works on it alone. {_first_line(parts)}"
-    schema = _object_schema({"task": _TASK_SCHEMA})
-    return _make_tool(name, description or described, schema, bind_run, {name: parts})
+    return _make_tool(
+        name, description or described, {"task": _TASK_SCHEMA}, {name: parts}, depth_max
+    )
 
 
 def delegate(
@@ -78,13 +74,6 @@ def delegate(
     if not agents:
         raise ConfigError("delegate({}): give at least one agent")
     team = {agent_name: agent.parts for agent_name, agent in agents.items()}
-
-    def bind_run(run: CallerRun | None) -> TaskFunction:
-        async def work_on_task(context: RunContext[Any], agent: str, task: str) -> ToolResult:
-            return await _work_on_task(run, team[agent], agent, context, task, depth_max)
-
-        return work_on_task
-
     agent_schema = {
         "type": "string",
         "enum": list(team),
@@ -94,12 +83,9 @@ def delegate(
     description = (
         f"Give a task to another agent, which works on it alone and answers once.\n{lines}"
     )
-    schema = _object_schema({"agent": agent_schema, "task": _TASK_SCHEMA})
-    return _make_tool(name, description, schema, bind_run, team)
-
-
-def _object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": dict(properties), "required": list(properties)}
+    return _make_tool(
+        name, description, {"agent": agent_schema, "task": _TASK_SCHEMA}, team, depth_max
+    )
 
 
 def _first_line(parts: AgentParts) -> str:
@@ -109,16 +95,17 @@ def _first_line(parts: AgentParts) -> str:
 def _make_tool(
     name: str,
     description: str,
-    schema: dict[str, Any],
-    bind_run: BindRun,
+    properties: Mapping[str, Any],
     team: Mapping[str, AgentParts],
+    depth_max: int,
 ) -> Tool[..., Any]:
+    bind_run = partial(_bind_run, team, depth_max)
     labels = {label for parts in team.values() for label in _possible_labels(parts)}
     from_schema = cast("Callable[..., Tool[..., Any]]", Tool.from_schema)
     tool = from_schema(
         name,
         description,
-        schema,
+        {"type": "object", "properties": dict(properties), "required": list(properties)},
         bind_run(None),
         effect="idempotent",
         timeout=None,
@@ -140,6 +127,18 @@ def _make_tool(
         tool,
         team={one: partial(preview_call, parts) for one, parts in team.items()},
     )
+
+
+def _bind_run(
+    team: Mapping[str, AgentParts], depth_max: int, run: CallerRun | None
+) -> Callable[..., Any]:
+    """Make the function of a tool for one run; None outside of a run, as in a unit test."""
+    only = next(iter(team))
+
+    async def work_on_task(context: RunContext[Any], task: str, agent: str = only) -> ToolResult:
+        return await _work_on_task(run, team[agent], agent, context, task, depth_max)
+
+    return work_on_task
 
 
 def _possible_labels(parts: AgentParts) -> Iterator[Label]:
@@ -171,24 +170,32 @@ async def _work_on_task(
         message = f"Sub-agents are nested too deeply, or call themselves: {chain}"
         return ToolResult.from_text("error", message)
     try:
-        world = restrict_world(run.world, parts.world, name, lineage)
-        setup = _subagent_setup(parts.setup, world, run.read_state(), call.remaining)
+        world = _restrict_world(run.world, parts.world, name, lineage)
+        setup = _restrict_setup(parts.setup, world, run.read_state(), call.remaining)
     except ConfigError as error:
         return ToolResult.from_text("error", f"{name} cannot work: {error}")
     # The sub-agent may come across the secrets of its caller.
     mask = parts.mask.combine_with(run.mask)
     own = replace(parts, world=world, setup=mask.mask_setup(setup), mask=mask)
-    job = SubagentJob(own, run, call, context.call_id, parts.setup.limits)
+    child = CallSession(
+        name,
+        own.make_runs(),
+        own.make_openings(),
+        run,
+        call,
+        context.call_id,
+        own_limits=parts.setup.limits,
+    )
     if call.undoes is not None:
-        return await _undo_task(job, name, task, call.undoes.call_id)
-    charges, result = await job.work(name, task)
-    call.report_charges(charges)
-    return _result_for_caller(name, result)
+        return await _undo_task(child, name, task, call.undoes.call_id)
+    # The journal holds the task with its secrets masked.
+    state = await find_own_session(world.journal, child.parent_call, mask.mask_text(task))
+    return _result_for_caller(name, await child.work(state, child.make_task(task)))
 
 
-async def _undo_task(job: SubagentJob, name: str, task: str, undone_call: str) -> ToolResult:
+async def _undo_task(child: CallSession, name: str, task: str, undone_call: str) -> ToolResult:
     try:
-        result = await job.undo(name, task, undone_call)
+        result = await child.undo(task, undone_call)
     except NothingToDo:
         return ToolResult.from_text("value", f"Nothing that {name} did is left to undo.")
     except ForOperator as error:
@@ -196,7 +203,17 @@ async def _undo_task(job: SubagentJob, name: str, task: str, undone_call: str) -
     return _result_for_caller(name, result)
 
 
-def _subagent_setup(own: Setup, world: World, caller: State, remaining: Amount) -> Setup:
+def _result_for_caller(name: str, result: RunResult[Any]) -> ToolResult:
+    if result.completed:
+        return ToolResult.from_text("value", result.text)
+    partial_text = result.text or result.partial_text
+    message = f"{name} ended as {result.outcome}: {result.reason}."
+    if partial_text:
+        message += f" Its text so far: {partial_text}"
+    return ToolResult.from_text("error", message)
+
+
+def _restrict_setup(own: Setup, world: World, caller: State, remaining: Amount) -> Setup:
     """Return the setup of a sub-agent, within the limits and budgets of its caller."""
     gate = world.gate
     judges_replies = gate is not None and gate.judges_replies
@@ -216,17 +233,75 @@ def _subagent_setup(own: Setup, world: World, caller: State, remaining: Amount) 
         withhold_replies=judges_replies,
         limits=limit_spending(own.limits, remaining),
         budgets=tuple(budgets.values()),
-        # Its text is not the answer to the user, so a broken attempt is started again. Whether its
-        # work is undone is for the run to say that it works for.
+        # Its text is not the answer to the user, so a broken attempt is started again. The run that
+        # it works for decides whether its work is undone.
         rules=replace(own.rules, on_partial="restart", on_failure="keep"),
     )
 
 
-def _result_for_caller(name: str, result: RunResult[Any]) -> ToolResult:
-    if result.completed:
-        return ToolResult.from_text("value", result.text)
-    partial_text = result.text or result.partial_text
-    message = f"{name} ended as {result.outcome}: {result.reason}."
-    if partial_text:
-        message += f" Its text so far: {partial_text}"
-    return ToolResult.from_text("error", message)
+def _restrict_world(caller: World, own: World, name: str, lineage: tuple[str, ...]) -> World:
+    """Return the world of a sub-agent, which its caller knows by this name.
+
+    It has its own models and tools; journal, blobs, clock, governor and folders are its caller's.
+    """
+    caller_gate = caller.gate
+    if caller_gate is not None and caller.approver is None:
+        caller_gate = QuestionsForCaller(caller_gate)
+    gate = own.gate
+    if caller_gate is not None or gate is not None:
+        gate = lazy_imports.combine_with_parent(caller_gate, gate)
+    return replace(
+        own,
+        gate=gate,
+        approver=_ask_for(caller.approver or own.approver, (*lineage, name)),
+        journal=caller.journal,
+        blobs=caller.blobs,
+        clock=caller.clock,
+        governor=caller.governor,
+        folders=caller.folders,
+        agent=name,
+        lineage=lineage,
+    )
+
+
+class QuestionsForCaller:
+    """The gate of a caller without an approver: its questions must not be answered below it.
+
+    They wait for a person, and the whole tree waits with them.
+    """
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.name = gate.name
+
+    @property
+    def judges_replies(self) -> bool:
+        return self.gate.judges_replies
+
+    async def judge(self, request: GateRequest) -> Verdict:
+        verdict = await self.gate.judge(request)
+        if not isinstance(verdict, Ask) or CALLER_RULE in verdict.rule:
+            return verdict
+        # In the rule, which is on record: another process must know it as well.
+        return replace(verdict, rule=f"{CALLER_RULE}{verdict.rule or self.name}")
+
+    async def judge_reply(self, session: str, text: str) -> Allow | Deny:
+        return await self.gate.judge_reply(session, text)
+
+
+def _ask_for(approver: Approver | None, agents: tuple[str, ...]) -> Approver | None:
+    """Return an approver that says which sub-agent asks; None if there is none here.
+
+    It leaves the questions of a caller that has no approver open: they wait for a person.
+    """
+    if approver is None:
+        return None
+
+    async def ask(question: Question) -> PersonAnswer | None:
+        if CALLER_RULE in question.rule:
+            return None
+        text = f"{agents[-1]}: {question.question}"
+        named_question = with_fields(question, question=text, agents=agents)
+        return await call_approver(approver, named_question)
+
+    return ask

@@ -80,8 +80,12 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """The agents that this one works for, the outermost first."""
     governor: RequestGovernor | None = None
     """Holds requests to providers back; None: each is made at once."""
-    make_requests: Callable[[str, CallContext], CallRequests] | None = None
+    make_requests: "Callable[[CallerRun, str, CallContext], CallRequests] | None" = None
     """Makes what a running call of this id may ask with; None: calls cannot ask for anything."""
+    nest_calls: "Callable[[CallerRun, NestingCall], NestedCalls] | None" = None
+    """Prepares the session for the calls that the code of a call makes; None: code makes none."""
+    run: "CallerRun | None" = None
+    """The run that this is the world of; None outside of one."""
     check_output: Callable[[str], str | None] | None = None
     """Returns what is wrong with a final reply, in words for the model; None if it fits."""
     folders: WorkFolders | None = None
@@ -201,8 +205,6 @@ class CallerRun(msgspec.Struct, frozen=True):
     add_child: Callable[[ChildRun], None] = _ignore_child
     """Let what is asked of the caller's run reach the run of a sub-agent."""
     remove_child: Callable[[ChildRun], None] = _ignore_child
-    nest_calls: Callable[["CallerRun", NestingCall], NestedCalls] | None = None
-    """Prepare the session for the calls that the code of a call makes; None outside of a run."""
     pause_run: Callable[[str, str], Awaitable[None]] = _ignore_pause
     """Pause the caller's run, for this reason and in this name: a call below it is parked."""
 

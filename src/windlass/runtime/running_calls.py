@@ -243,9 +243,9 @@ def _call_context(
 
 def _add_requests(context: CallContext, call_id: str, world: World) -> CallContext:
     """Return the context with the means to ask a person or a model, if the run has them."""
-    if world.make_requests is None:
+    if world.run is None or world.make_requests is None:
         return context
-    requests = world.make_requests(call_id, context)
+    requests = world.make_requests(world.run, call_id, context)
 
     # Functions, as above: a tool must not get from these to the run.
     async def ask_person(question: Question) -> PersonAnswer | None:

@@ -78,9 +78,10 @@ class CodeSession:
 
 
 def nest_calls(run: CallerRun, context: RunContext, code: str) -> NestedCalls | None:
-    if run.nest_calls is None or context.call is None:
+    if run.world.nest_calls is None or context.call is None:
         return None
-    return run.nest_calls(run, NestingCall(context.call, context.call_id, context.tool_name, code))
+    nesting = NestingCall(context.call, context.call_id, context.tool_name, code)
+    return run.world.nest_calls(run, nesting)
 
 
 async def reconcile_code(
