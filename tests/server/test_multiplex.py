@@ -144,7 +144,7 @@ async def test_a_stream_ends_when_its_token_is_revoked() -> None:
 
     chunks = RevocableChunks(tokens, made.record.to_caller(), count())
     assert [await anext(chunks) for _ in range(3)] == [b"0", b"1", b"2"]
-    await tokens.revoke(made.record.id)
+    await tokens.delete(made.record.id)
     assert await anext(chunks) == b"3"
     now = RECHECK_S
     assert [chunk async for chunk in chunks] == []

@@ -107,7 +107,7 @@ async def _delete_all(journal: Journal, tokens: TokenStore, caller: str) -> Call
 
 
 async def _delete_owned(store: OwnedRecords[DocumentT], caller: str) -> int:
-    documents = [document async for document in store.walk_owned(caller)]
+    documents = [document async for document in store.walk(caller)]
     for document in documents:
         with suppress(NothingToDo):
             await store.remove(document)

@@ -1,7 +1,8 @@
 """Documents that belong to callers, such as schedules and webhooks, as shared records.
 
-The law: one of another owner does not exist. A record is changed by compare and set, so that a
-change is made to what is there, and by one program.
+Invariant: the document of another owner does not exist for a caller. The name of a record begins
+with its owner, so a list of one owner's documents reads no others. A record is changed by compare
+and set, so that a change is made to what is there, and by one program.
 """
 
 import re
@@ -15,13 +16,13 @@ from msgspec import Meta
 from windlass.core.errors import ConfigError, NothingToDo, RecordConflict
 from windlass.logs import get_logger
 from windlass.ports import Journal, SharedRecord, SharedRecords
-from windlass.server.access import Caller, owner_prefix
+from windlass.server.access import OWNER_MARK, Caller, owner_prefix
 from windlass.server.errors import ApiError
 
 NAME_CHARS_MAX = 80
 PAGE_MAX = 1_000
 CONFLICTS_MAX = 50
-"""How often a change is tried again because somebody else was faster."""
+"""How often a change is tried again because another program was faster."""
 _log = get_logger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _FULL_NAME = re.compile(r"[A-Za-z0-9_@=.-]{1,800}")
@@ -57,7 +58,7 @@ class OwnedRecords(Generic[DocumentT]):
         self._kind = kind
         self._document = document
 
-    async def create(self, document: DocumentT) -> None:
+    async def add(self, document: DocumentT) -> None:
         """Keep a new document. Raises ConfigError if its owner has one of that name."""
         name = document.name
         if len(name) > NAME_CHARS_MAX or _NAME.fullmatch(name) is None:
@@ -68,7 +69,7 @@ class OwnedRecords(Generic[DocumentT]):
             )
         try:
             data = msgspec.json.encode(document)
-            await self.records.put_record(self._kind, full_name(document), data, 0)
+            await self.records.put_record(self._kind, record_name(full_name(document)), data, 0)
         except RecordConflict:
             raise ConfigError(
                 f"there is a {self._kind} {name!r} already; delete it first, or choose another name"
@@ -80,7 +81,7 @@ class OwnedRecords(Generic[DocumentT]):
         It is counted after it was kept, so that requests at the same time cannot exceed the bound.
         """
         count = 0
-        async for _ in self.walk_owned(document.owner):
+        async for _ in self.walk(document.owner):
             count += 1
         if count <= count_max:
             return
@@ -95,30 +96,23 @@ class OwnedRecords(Generic[DocumentT]):
     async def get(self, name: str, owner: str | None = None) -> DocumentT:
         """Return a document by its full name, or by an owner's own short one.
 
-        Raises NothingToDo if there is none.
+        Raises NothingToDo if there is none, and ConfigError if it cannot be read.
         """
-        prefix = "" if owner is None else owner_prefix(owner)
-        record = None
-        wanted = name if name.startswith(prefix) else prefix + name
-        if _FULL_NAME.fullmatch(wanted):
-            record = await self.records.get_record(self._kind, wanted)
-        document = None if record is None else self.decode(record)
-        if document is None or owner not in (None, document.owner):
-            raise NothingToDo(f"there is no {self._kind} {name[:NAME_CHARS_MAX]!r}")
-        return document
+        return self.decode(await self._get_record(name, owner))
 
     async def find(self, caller: Caller, name: str) -> DocumentT:
         """Return the document that a path names. Raises ApiError 404 if it is not the caller's."""
-        owners = (None, caller.name) if caller.is_admin else (caller.name,)
-        for owner in owners:
+        for owner in _owners_for(caller):
             with suppress(NothingToDo):
                 return await self.get(name, owner)
-        raise ApiError(
-            404,
-            f"{self._kind}_not_found",
-            f"There is no {self._kind} {name[:100]!r} of yours.",
-            f"GET /{self._kind}s lists them.",
-        )
+        raise self._not_found(name)
+
+    async def delete_for(self, caller: Caller, name: str) -> None:
+        """Delete the document that a path names. Raises ApiError 404 if it is not the caller's."""
+        for owner in _owners_for(caller):
+            with suppress(NothingToDo):
+                return await self.delete(name, owner)
+        raise self._not_found(name)
 
     async def list_for(
         self, caller: Caller, query: PageQuery
@@ -132,19 +126,27 @@ class OwnedRecords(Generic[DocumentT]):
         try:
             return msgspec.json.decode(record.data, type=self._document)
         except (msgspec.DecodeError, ValueError) as error:
+            name = record.name.removeprefix(OWNER_MARK)
             raise ConfigError(
-                f"the record of the {self._kind} {record.name!r} cannot be read ({error}): delete "
-                "it, and make it anew"
+                f"the record of the {self._kind} {name!r} cannot be read ({error}): delete it, and "
+                "make it again"
             ) from None
 
     async def list_records(self, after: str = "", limit: int = 100) -> list[SharedRecord]:
-        """Return the records after a full name."""
+        """Return the records of all owners after a name of a record."""
         return list(await self.records.list_records(self._kind, after, limit))
 
-    async def walk(self, after: str = "") -> AsyncGenerator[DocumentT]:
-        """Yield the documents of all owners, by full name, without those that cannot be read."""
+    async def walk(self, owner: str | None = None, after: str = "") -> AsyncGenerator[DocumentT]:
+        """Yield the documents of an owner, or of all, without those that cannot be read.
+
+        They come in the order of their records' names, from the one that follows `after`.
+        """
+        prefix = "" if owner is None else _record_prefix(owner)
+        after = max(after, prefix)
         while records := await self.list_records(after):
             for record in records:
+                if not record.name.startswith(prefix):
+                    return
                 try:
                     document = self.decode(record)
                 except ConfigError as error:
@@ -154,32 +156,21 @@ class OwnedRecords(Generic[DocumentT]):
                 yield document
             after = records[-1].name
 
-    async def walk_owned(self, owner: str) -> AsyncGenerator[DocumentT]:
-        """Yield the documents of one owner."""
-        prefix = owner_prefix(owner)
-        async for document in self.walk(prefix):
-            if not full_name(document).startswith(prefix):
-                return
-            if document.owner == owner:
-                yield document
-
     async def list_page(
         self, owner: str | None, after: str = "", limit: int = 100
     ) -> tuple[list[DocumentT], str | None]:
         """Return some documents of an owner, or of all, and where the next page begins."""
         found: list[DocumentT] = []
-        async for document in self.walk(after):
-            if owner is not None and document.owner != owner:
-                continue
+        async for document in self.walk(owner, after):
             if len(found) == limit:
-                return found, full_name(found[-1])
+                return found, record_name(full_name(found[-1]))
             found.append(document)
         return found, None
 
     async def replace(self, record: SharedRecord, document: DocumentT) -> SharedRecord | None:
         """Write a document in place of the record that it was read from.
 
-        Returns None, and writes nothing, if somebody else was faster.
+        Returns None, and writes nothing, if another program was faster.
         """
         try:
             return await self.records.put_record(
@@ -193,7 +184,7 @@ class OwnedRecords(Generic[DocumentT]):
     ) -> DocumentT | None:
         """Change a document as it is then. Returns None if it is gone, or no change is wanted."""
         for _ in range(CONFLICTS_MAX):
-            record = await self.records.get_record(self._kind, name)
+            record = await self.records.get_record(self._kind, record_name(name))
             if record is None:
                 return None
             known = self.decode(record)
@@ -202,19 +193,68 @@ class OwnedRecords(Generic[DocumentT]):
                 return changed
         raise RecordConflict(f"{self._kind} {name!r} is changed all the time; try again")
 
-    async def remove(self, document: DocumentT) -> None:
-        """Forget a document, and all that is kept for it. Raises NothingToDo if it is gone."""
-        await self.delete(full_name(document))
+    async def delete(self, name: str, owner: str | None = None) -> None:
+        """Delete a document by its full name, or by an owner's own short one.
 
-    async def delete(self, name: str) -> None:
-        """Forget a document. Raises NothingToDo if there is none of that full name."""
-        if not await self.records.delete_record(self._kind, name):
-            raise NothingToDo(f"there is no {self._kind} {name[:NAME_CHARS_MAX]!r}")
+        One that cannot be read is deleted too. Raises NothingToDo if there is none.
+        """
+        record = await self._get_record(name, owner)
+        try:
+            document = self.decode(record)
+        except ConfigError:
+            await self.records.delete_record(self._kind, record.name)
+            return
+        await self.remove(document)
+
+    async def remove(self, document: DocumentT) -> None:
+        """Delete a document, and all that is kept for it. Raises NothingToDo if it is gone."""
+        name = full_name(document)
+        if not await self.records.delete_record(self._kind, record_name(name)):
+            raise self._no_document(name)
+
+    async def _get_record(self, name: str, owner: str | None) -> SharedRecord:
+        if owner is None:
+            wanted = record_name(name)
+        else:
+            # Whatever the name is, the record is one of this owner's.
+            prefix = _record_prefix(owner)
+            wanted = name if name.startswith(prefix) else prefix + name
+        record = None
+        if _FULL_NAME.fullmatch(wanted):
+            record = await self.records.get_record(self._kind, wanted)
+        if record is None:
+            raise self._no_document(name)
+        return record
+
+    def _no_document(self, name: str) -> NothingToDo:
+        return NothingToDo(f"there is no {self._kind} {name[:NAME_CHARS_MAX]!r}")
+
+    def _not_found(self, name: str) -> ApiError:
+        return ApiError(
+            404,
+            f"{self._kind}_not_found",
+            f"There is no {self._kind} {name[:100]!r} of yours.",
+            f"GET /{self._kind}s lists them.",
+        )
 
 
 def full_name(document: OwnedDocument) -> str:
-    """Return the name of a document's record, which is unique among all owners."""
+    """Return the name by which all owners' documents are told apart."""
     return owner_prefix(document.owner) + document.name
+
+
+def record_name(name: str) -> str:
+    """Return the name of a document's record, from the full name of the document.
+
+    The full names of the local owner have no owner in them. Their records begin with the mark, so
+    that they too follow one another.
+    """
+    return name if OWNER_MARK in name else OWNER_MARK + name
+
+
+def _record_prefix(owner: str) -> str:
+    """Return what the names of an owner's records begin with."""
+    return owner_prefix(owner) or OWNER_MARK
 
 
 def require_records(journal: Journal, what: str) -> SharedRecords:
@@ -225,3 +265,8 @@ def require_records(journal: Journal, what: str) -> SharedRecords:
         f"{type(journal).__name__} cannot keep a {what}: use a journal with shared records, such "
         "as SqliteJournal or PostgresJournal"
     )
+
+
+def _owners_for(caller: Caller) -> tuple[str | None, ...]:
+    """Return as whose document a name is looked for. None: as the full name of any owner."""
+    return (None, caller.name) if caller.is_admin else (caller.name,)

@@ -11,20 +11,21 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
 from typing_extensions import override
 
-from windlass.core.errors import ConfigError, RecordConflict
+from windlass.core.errors import ConfigError, NothingToDo
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import Journal, SharedRecord, SharedRecords
+from windlass.ports import Journal, SharedRecords
 from windlass.server.access import Caller, Role, check_caller_name, check_roles
 from windlass.server.errors import ApiError
 from windlass.server.messages import ClosableChunks
+from windlass.server.owned_records import OwnedRecords
 
-TOKEN_KIND = "token"  # noqa: S105 - the kind of a record
 LOGIN_KIND = "login"
 LOGIN_S = 600.0
 """How long a login link works."""
@@ -56,7 +57,7 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
     created: float
     expires: float | None = None
     note: str = ""
-    """What it is for, in the words of whoever made it."""
+    """What it is for, in the words of the person who made it."""
     context: dict[str, Any] = {}
     """What the gate may rely on for the runs of this token."""
     hash: str = ""
@@ -64,6 +65,16 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`browser`: a browser that signed in. It needs its cookie and its page key."""
     page_hash: str = ""
     """Of the page key of a browser."""
+
+    @property
+    def owner(self) -> str:
+        """Tokens belong to the service, whose name is empty: only admins list them."""
+        return ""
+
+    @property
+    def name(self) -> str:
+        """Its record is found by its id, which the secret contains."""
+        return self.id
 
     def to_caller(self) -> Caller:
         return Caller(self.caller, frozenset(self.roles), self.id, self.context)
@@ -96,12 +107,13 @@ class SignedInBrowser(msgspec.Struct, frozen=True):
     record: TokenRecord
 
 
-class TokenStore:
+class TokenStore(OwnedRecords[TokenRecord]):
     """The tokens of one journal, shared by all services and command lines that use it."""
 
     def __init__(self, journal: Journal, now: Callable[[], float] = time.time) -> None:
         # A journal that keeps no shared records has its tokens in the memory of this process.
-        self._records = journal if isinstance(journal, SharedRecords) else MemoryJournal()
+        kept = journal if isinstance(journal, SharedRecords) else MemoryJournal()
+        super().__init__(kept, "token", TokenRecord)
         self._now = now
         self._cache: dict[str, tuple[float, TokenRecord]] = {}
 
@@ -138,7 +150,7 @@ class TokenStore:
             context=_check_context(context),
             hash=_hash_secret(secret),
         )
-        await self._add(record)
+        await self.add(record)
         return NewToken(secret, record)
 
     async def authenticate(self, secret: str) -> Caller | None:
@@ -146,7 +158,7 @@ class TokenStore:
         found = _TOKEN.fullmatch(secret)
         if found is None:
             return None
-        record = await self._find(found[1])
+        record = await self._find_token(found[1])
         if record is None or record.has_expired(self._now()):
             return None
         if not hmac.compare_digest(record.hash, _hash_secret(secret)):
@@ -161,7 +173,7 @@ class TokenStore:
         found = _COOKIE.fullmatch(cookie)
         if found is None or not _PAGE_KEY.fullmatch(page_key):
             return None
-        record = await self._find(found[1])
+        record = await self._find_token(found[1])
         if record is None or record.has_expired(self._now()):
             return None
         has_cookie = hmac.compare_digest(record.hash, _hash_secret(cookie))
@@ -182,50 +194,46 @@ class TokenStore:
         """
         if not caller.token:
             return caller.expires is None or self._now() < caller.expires
-        record = await self._find(caller.token)
+        record = await self._find_token(caller.token)
         return record is not None and not record.has_expired(self._now())
 
     async def list_tokens(self) -> list[TokenRecord]:
         """Return all tokens without their hashes, the latest first."""
-        found = [
-            msgspec.json.decode(record.data, type=TokenRecord)
-            async for record in self._walk(TOKEN_KIND)
+        plain = [
+            msgspec.structs.replace(record, hash="", page_hash="") async for record in self.walk()
         ]
-        plain = [msgspec.structs.replace(record, hash="", page_hash="") for record in found]
         return sorted(plain, key=lambda record: -record.created)
 
-    async def revoke(self, token_id: str) -> bool:
-        """Forget a token. Returns whether there was one."""
-        self._cache.pop(token_id, None)
-        return await self._records.delete_record(TOKEN_KIND, token_id)
+    @override
+    async def remove(self, document: TokenRecord) -> None:
+        """Revoke a token. Raises NothingToDo if it was revoked meanwhile."""
+        self._cache.pop(document.id, None)
+        await super().remove(document)
 
     async def revoke_all(self, caller: str) -> int:
-        """Forget all tokens of a caller, also those of browsers. Returns how many there were."""
-        found = [record.id for record in await self.list_tokens() if record.caller == caller]
-        return sum([await self.revoke(token_id) for token_id in found])
+        """Revoke all tokens of a caller, also those of browsers. Returns how many there were."""
+        found = [record async for record in self.walk() if record.caller == caller]
+        for record in found:
+            with suppress(NothingToDo):
+                await self.remove(record)
+        return len(found)
 
     async def delete_logins(self, caller: str) -> int:
         """Forget all login links of a caller that were not used. Returns how many there were."""
-        found = [
-            record.name
-            async for record in self._walk(LOGIN_KIND)
-            if msgspec.json.decode(record.data, type=LoginRecord).caller == caller
-        ]
-        return sum([await self._records.delete_record(LOGIN_KIND, name) for name in found])
-
-    async def _walk(self, kind: str) -> AsyncGenerator[SharedRecord]:
+        found: list[str] = []
         after = ""
-        while page := await self._records.list_records(kind, after):
-            for record in page:
-                yield record
+        while page := await self.records.list_records(LOGIN_KIND, after):
+            logins = [(one.name, msgspec.json.decode(one.data, type=LoginRecord)) for one in page]
+            found += [name for name, login in logins if login.caller == caller]
             after = page[-1].name
+        return sum([await self.records.delete_record(LOGIN_KIND, name) for name in found])
 
     async def create_login(self, caller: Caller, valid_s: float = LOGIN_S) -> str:
         """Return a code that logs one browser in as this caller, once."""
         code = secrets.token_urlsafe(32)
         roles = tuple(sorted(caller.roles))
         record = LoginRecord(caller.name, roles, self._now() + valid_s, dict(caller.context))
-        await self._records.put_record(
+        await self.records.put_record(
             LOGIN_KIND, _hash_secret(code), msgspec.json.encode(record), 0
         )
         return code
@@ -233,9 +241,9 @@ class TokenStore:
     async def exchange_login(self, code: str) -> SignedInBrowser:
         """Use a login code up, and sign a browser in. Raises ApiError 401."""
         name = _hash_secret(code)
-        found = await self._records.get_record(LOGIN_KIND, name)
+        found = await self.records.get_record(LOGIN_KIND, name)
         # Only the request that deletes the record may use the code.
-        if found is None or not await self._records.delete_record(LOGIN_KIND, name):
+        if found is None or not await self.records.delete_record(LOGIN_KIND, name):
             raise _bad_login()
         login = msgspec.json.decode(found.data, type=LoginRecord)
         now = self._now()
@@ -256,11 +264,8 @@ class TokenStore:
             kind="browser",
             page_hash=_hash_secret(page_key),
         )
-        await self._add(record)
+        await self.add(record)
         return SignedInBrowser(cookie, page_key, record)
-
-    async def _add(self, record: TokenRecord) -> None:
-        await self._records.put_record(TOKEN_KIND, record.id, msgspec.json.encode(record), 0)
 
     async def _renew(self, record: TokenRecord) -> None:
         """Let a sign-in that is used end later, unless it was revoked meanwhile."""
@@ -268,33 +273,31 @@ class TokenStore:
         expires = min(now + BROWSER_IDLE_S, record.created + BROWSER_MAX_S)
         if record.expires is None or expires - record.expires < BROWSER_RENEW_S:
             return
-        found = await self._records.get_record(TOKEN_KIND, record.id)
-        if found is None:
-            return
-        renewed = msgspec.structs.replace(record, expires=expires)
-        data = msgspec.json.encode(renewed)
-        try:
-            await self._records.put_record(TOKEN_KIND, record.id, data, found.version)
-        except RecordConflict:
-            return  # Another service renewed it, or it was revoked.
-        self._cache[record.id] = (now + CACHE_S, renewed)
+        renewed = await self.change(
+            record.id, lambda known: msgspec.structs.replace(known, expires=expires)
+        )
+        if renewed is not None:
+            self._cache[record.id] = (now + CACHE_S, renewed)
 
     async def _forget_ended_browsers(self) -> None:
         now = self._now()
-        for record in await self.list_tokens():
-            if record.kind == "browser" and record.has_expired(now):
-                await self.revoke(record.id)
+        ended = [each async for each in self.walk() if each.kind == "browser"]
+        for record in ended:
+            if record.has_expired(now):
+                with suppress(NothingToDo):
+                    await self.remove(record)
 
-    async def _find(self, token_id: str) -> TokenRecord | None:
+    async def _find_token(self, token_id: str) -> TokenRecord | None:
         now = self._now()
         cached = self._cache.get(token_id)
         if cached is not None and now < cached[0]:
             return cached[1]
         self._cache.pop(token_id, None)
-        found = await self._records.get_record(TOKEN_KIND, token_id)
-        if found is None:
+        try:
+            record = await self.get(token_id)
+        except (NothingToDo, ConfigError):
+            # One that cannot be read lets no caller in.
             return None
-        record = msgspec.json.decode(found.data, type=TokenRecord)
         self._cache[token_id] = (now + CACHE_S, record)
         return record
 

@@ -1,6 +1,6 @@
 """Images and files that a caller sends before the run that uses them.
 
-The law: an upload belongs to its caller, is bounded, and is forgotten after a day. A run takes a
+Invariant: an upload belongs to its caller, is bounded, and is forgotten after a day. A run takes a
 copy of it into its own session, so it does not matter to the run what becomes of the upload.
 """
 
@@ -21,7 +21,7 @@ from windlass.ports import Journal, SharedRecords
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.limits import ServiceLimits
-from windlass.server.owned_records import OwnedRecords, full_name
+from windlass.server.owned_records import OwnedRecords, PageQuery, full_name
 
 SCHEME = "upload:"
 """What the address of a part begins with that names an upload."""
@@ -76,7 +76,7 @@ class UploadStore(OwnedRecords[Upload]):
             expires=now + self._limits.upload_kept_s,
         )
         # First what it is, so that the pieces of one that is never finished are found and removed.
-        await self.create(upload)
+        await self.add(upload)
         await self._check_room(upload)
         for number, start in enumerate(range(0, len(data), CHUNK_BYTES)):
             chunk = data[start : start + CHUNK_BYTES]
@@ -89,12 +89,12 @@ class UploadStore(OwnedRecords[Upload]):
 
         It is counted after it was kept, so that requests at the same time cannot exceed the bounds.
         """
-        others = [upload async for upload in self.walk_owned(new.owner) if upload != new]
+        others = [upload async for upload in self.walk(new.owner) if upload != new]
         held = sum(upload.bytes for upload in others)
         is_room = held + new.bytes <= self._limits.uploads_bytes
         if is_room and len(others) < self._limits.uploads_per_owner:
             return
-        await self.delete(full_name(new))
+        await super().remove(new)
         raise ApiError(
             429,
             "uploads_full",
@@ -115,11 +115,16 @@ class UploadStore(OwnedRecords[Upload]):
         return b"".join(pieces)
 
     @override
+    async def list_for(self, caller: Caller, query: PageQuery) -> tuple[list[Upload], str | None]:
+        """Return a page of the caller's own uploads: also an admin's prompt can name no others."""
+        return await self.list_page(caller.name, query.cursor, query.limit)
+
+    @override
     async def remove(self, document: Upload) -> None:
         """Forget an upload. Runs that took it keep their copy."""
         for number in range(_count_chunks(document)):
             await self.records.delete_record(DATA_KIND, _chunk_name(document, number))
-        await self.delete(full_name(document))
+        await super().remove(document)
 
     async def remove_old(self) -> None:
         """Forget all uploads that have expired."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections import Counter
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -11,10 +13,12 @@ from typing_extensions import override
 from service import DirectClient, RunningService, run_service
 from windlass import Agent
 from windlass.core.limits import Amount
+from windlass.core.session_query import SessionPage
 from windlass.core.setup import ModelInfo, Price
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import SharedRecord
 from windlass.server.errors import ApiError
+from windlass.server.owned_records import record_name
 from windlass.server.quotas.admission import QuotaBook, QuotaStore
 from windlass.server.quotas.records import Quota
 from windlass.server.webhooks.store import NewWebhook, WebhookStore
@@ -30,6 +34,30 @@ def make_agent(name: str, *replies: Any) -> Agent[str]:
 
 def reply(seconds: float = 0.0) -> list[Any]:
     return [pause(seconds), say("Done."), usage(input=1_000_000, output=500_000)]
+
+
+class CountingJournal(MemoryJournal):
+    """Notes what lists have read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed: Counter[str] = Counter()
+        """Records, by kind."""
+        self.sessions_listed: list[str] = []
+
+    @override
+    async def list_records(
+        self, kind: str, after: str = "", limit: int = 100
+    ) -> Sequence[SharedRecord]:
+        found = await super().list_records(kind, after, limit)
+        self.listed[kind] += len(found)
+        return found
+
+    @override
+    async def sessions(self, query: str | None = None, **filters: Any) -> SessionPage:
+        page = await super().sessions(query, **filters)
+        self.sessions_listed += [summary.session for summary in page]
+        return page
 
 
 async def start(client: DirectClient, **body: Any) -> Any:
@@ -178,6 +206,41 @@ async def test_only_an_admin_changes_quotas() -> None:
             assert (await admin.ask("PUT", "/quotas/q", wrong)).status == 422
 
 
+async def test_a_list_of_quotas_tells_nothing_of_other_callers() -> None:
+    """A4: also not by its cursor, and a page is not shorter for what it leaves out."""
+    journal = CountingJournal()
+    store = QuotaStore(journal)
+    for number in range(6):
+        await store.put(Quota(name=f"a{number}-of-bob", caller="bob", runs_at_once=1))
+        await store.put(Quota(name=f"b{number}-of-ann", caller="ann", runs_at_once=1))
+    await store.put(Quota(name="c-of-all", runs_at_once=1))
+    async with run_service(make_agent("a"), journal=journal) as service:
+        ann = await service.make_client("ann")
+        names: list[str] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = (await ann.get(f"/quotas?limit=3&cursor={cursor}")).data
+            cursor = page["cursor"]
+            assert "bob" not in str(page)
+            assert len(page["quotas"]) == 3 or cursor is None
+            names += [quota["name"] for quota in page["quotas"]]
+        assert names == [*(f"b{number}-of-ann" for number in range(6)), "c-of-all"]
+        assert journal.listed["quota"] == 13
+
+
+async def test_costs_of_a_caller_do_not_read_the_sessions_of_others() -> None:
+    """A4: else one caller's question costs as much as all callers have done."""
+    journal = CountingJournal()
+    async with run_service(make_agent("a", *[reply()] * 9), journal=journal) as service:
+        for name in ("ann", "bob", "bob", "bob"):
+            await start(await service.make_client(name))
+            await asyncio.sleep(1)
+        ann = await service.make_client("ann")
+        journal.sessions_listed.clear()
+        assert (await ann.get("/costs")).data["usd"] == "1.5"
+        assert len(journal.sessions_listed) == 1
+
+
 async def test_costs_are_told_by_caller_agent_model_and_label() -> None:
     agents = [make_agent("a", *[reply()] * 9), make_agent("b", *[reply()] * 9)]
     async with run_service(agents) as service:
@@ -236,7 +299,7 @@ async def test_a_record_that_cannot_be_read_hides_no_other(
     hooks = WebhookStore(journal, time.time)
     await hooks.create_webhook(NewWebhook(name="after", url="https://example.com/hook"))
     for kind in ("quota", "webhook"):
-        await journal.put_record(kind, "a-broken-one", b'{"name": 5', 0)
+        await journal.put_record(kind, record_name("a-broken-one"), b'{"name": 5', 0)
     caplog.set_level("WARNING", logger="windlass")
     assert [quota.name async for quota in store.walk()] == ["after"]
     assert [hook.name async for hook in hooks.walk()] == ["after"]
@@ -248,4 +311,6 @@ async def test_a_record_that_cannot_be_read_hides_no_other(
             assert [each["name"] for each in listed] == ["after"]
         read = await boss.get("/webhooks/a-broken-one")
         assert (read.status, "cannot be read" in read.data["error"]["message"]) == (422, True)
-        assert (await boss.ask("DELETE", "/quotas/a-broken-one")).status == 204
+        for kind in ("quotas", "webhooks"):
+            assert (await boss.ask("DELETE", f"/{kind}/a-broken-one")).status == 204
+            assert (await boss.ask("DELETE", f"/{kind}/a-broken-one")).status == 404

@@ -7,6 +7,7 @@ import pytest
 
 from windlass.core.errors import ConfigError, NothingToDo, SessionBusy
 from windlass.journals.memory import MemoryJournal
+from windlass.server.owned_records import record_name
 from windlass.server.schedules.records import WAITING_MAX, Schedule
 from windlass.server.schedules.scheduler import TAKE_OVER_S, ScheduledRuns, Scheduler
 from windlass.server.schedules.store import NewSchedule, ScheduleStore
@@ -260,7 +261,7 @@ async def test_a_run_that_can_never_be_started_is_given_up_and_told(world: World
 
 async def test_one_broken_schedule_stops_none_of_the_others(world: World) -> None:
     await world.create(name="good")
-    await world.journal.put_record("schedule", "broken", b"{not json", 0)
+    await world.journal.put_record("schedule", record_name("broken"), b"{not json", 0)
     await world.create(name="zz-agent-elsewhere", agent="other")
     await world.pass_time(15, world.scheduler())
     assert world.fired == [0]

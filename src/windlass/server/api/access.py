@@ -5,19 +5,21 @@ cannot use it. Scripts cannot read the cookie. The page keeps the page key for i
 sends it in a header, never in an address.
 """
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from windlass.core.errors import NothingToDo
 from windlass.server.access import Role
 from windlass.server.caller_end import CallerEnd, RunChoice, end_caller
-from windlass.server.errors import ApiError
 from windlass.server.guard import cookie_name, read_credentials
 from windlass.server.messages import HttpReply, HttpRequest, Reply
+from windlass.server.resources import Resource, fill_reply
 from windlass.server.routing import Route
 from windlass.server.service import Service
-from windlass.server.tokens import BROWSER_MAX_S, TokenKind, TokenRecord
+from windlass.server.tokens import BROWSER_MAX_S, TokenKind, TokenRecord, TokenStore
 
 
 class LoginBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,13 +73,6 @@ class NewTokenReply(msgspec.Struct, frozen=True):
     token: TokenReply
 
 
-class TokenListReply(msgspec.Struct, frozen=True):
-    """All tokens, the latest first."""
-
-    tokens: list[TokenReply]
-    cursor: str | None = None
-
-
 class EndBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What becomes of the runs of a caller that is ended."""
 
@@ -106,7 +101,8 @@ async def _end_browser(service: Service, request: HttpRequest) -> None:
     if given.cookie:
         caller = await service.tokens.authenticate_browser(given.cookie, given.page_key)
         if caller is not None:
-            await service.tokens.revoke(caller.token)
+            with suppress(NothingToDo):
+                await service.tokens.delete(caller.token)
 
 
 async def read_caller(_service: Service, request: HttpRequest) -> Reply:
@@ -123,18 +119,7 @@ async def create_token(service: Service, request: HttpRequest) -> Reply:
         context=body.context,
         note=body.note,
     )
-    return HttpReply(201, NewTokenReply(made.secret, _token_reply(made.record)))
-
-
-async def list_tokens(service: Service, _request: HttpRequest) -> Reply:
-    tokens = await service.tokens.list_tokens()
-    return HttpReply(200, TokenListReply([_token_reply(record) for record in tokens]))
-
-
-async def revoke_token(service: Service, request: HttpRequest) -> Reply:
-    if not await service.tokens.revoke(request.params["token"]):
-        raise ApiError(404, "token_not_found", "There is no such token.", "GET /tokens lists them.")
-    return HttpReply(204)
+    return HttpReply(201, NewTokenReply(made.secret, describe_token(made.record)))
 
 
 async def end_named_caller(service: Service, request: HttpRequest) -> Reply:
@@ -151,23 +136,29 @@ async def end_named_caller(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, ended)
 
 
-def _token_reply(record: TokenRecord) -> TokenReply:
-    return TokenReply(
-        id=record.id,
-        kind=record.kind,
-        caller=record.caller,
-        roles=record.roles,
-        created=record.created,
-        expires=record.expires,
-        note=record.note,
-    )
-
-
 def _cookie(request: HttpRequest, secret: str, seconds: int) -> str:
     secure = "; Secure" if request.scheme == "https" else ""
     name = cookie_name(request)
     return f"{name}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"
 
+
+def describe_token(record: TokenRecord) -> TokenReply:
+    return fill_reply(TokenReply, record)
+
+
+def open_tokens(service: Service) -> TokenStore:
+    return service.tokens
+
+
+TOKENS = Resource(
+    kind="token",
+    role="admin",
+    reader="admin",
+    reply=TokenReply,
+    describe=describe_token,
+    open_store=open_tokens,
+    parameter="token",
+)
 
 ROUTES = (
     Route(
@@ -202,37 +193,16 @@ ROUTES = (
         summary="Say who is calling, and with which roles.",
         reply=CallerReply,
     ),
-    Route(
-        method="POST",
-        path="/tokens",
-        handler=create_token,
-        role="admin",
-        name="createToken",
-        summary="Make a token. Its secret is shown once.",
+    # Its reply is not kept for a repeated request, because it holds the secret.
+    TOKENS.create_route(
+        "Make a token. Its secret is shown once.",
+        create_token,
         body=TokenBody,
         reply=NewTokenReply,
-        status=201,
+        stored_replies=False,
     ),
-    Route(
-        method="GET",
-        path="/tokens",
-        handler=list_tokens,
-        role="admin",
-        name="listTokens",
-        summary="List tokens, without their secrets.",
-        reply=TokenListReply,
-    ),
-    Route(
-        method="DELETE",
-        path="/tokens/{token}",
-        handler=revoke_token,
-        role="admin",
-        name="revokeToken",
-        summary="Revoke a token.",
-        stored_replies=True,
-        status=204,
-        errors=("token_not_found",),
-    ),
+    TOKENS.list_route("List tokens, without their secrets."),
+    TOKENS.delete_route("Revoke a token.", "revoke"),
     Route(
         method="POST",
         path="/callers/{caller}/end",

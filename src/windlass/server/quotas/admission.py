@@ -1,6 +1,6 @@
 """Whether a caller may begin another run now, across all replicas.
 
-The law: a start is noted by compare and set before the run begins, so that of two replicas which
+Invariant: a start is noted by compare and set before the run begins, so that of two replicas which
 ask at the same time the second one sees the first. A note of a start that came to nothing is
 forgotten soon.
 """
@@ -17,8 +17,9 @@ from windlass.core.errors import RecordConflict
 from windlass.core.limits import Budget
 from windlass.core.session_summary import SessionState
 from windlass.ports import Journal, SessionCatalog, SharedBudgets, SharedRecords
+from windlass.server.access import Caller
 from windlass.server.errors import ApiError
-from windlass.server.owned_records import OwnedRecords
+from windlass.server.owned_records import OwnedRecords, PageQuery
 from windlass.server.quotas.records import EVERYONE, Quota, QuotaUse, RecentStart
 
 USE_KIND = "quota-use"
@@ -44,7 +45,7 @@ class QuotaStore(OwnedRecords[Quota]):
     async def put(self, quota: Quota) -> None:
         """Keep a quota, in place of the one of that name if there is one."""
         if await self.change(quota.name, lambda _: quota) is None:
-            await self.create(quota)
+            await self.add(quota)
 
 
 class QuotaBook:
@@ -89,6 +90,23 @@ class QuotaBook:
         applying = [each for each in await self._load(journal) if each.applies_to(caller, agent)]
         budgets = [quota.make_budget(caller) for quota in applying]
         return [budget for budget in budgets if budget is not None]
+
+    async def list_for(self, caller: Caller, query: PageQuery) -> tuple[list[Quota], str | None]:
+        """Return a page of the quotas that apply to a caller, or of all for an admin.
+
+        A caller is told of no other caller's quota, also not by the cursor. The list has the quotas
+        by which runs are admitted now, so that it does not read those of all callers each time.
+        """
+        journal = self._journal
+        if caller.is_admin or not isinstance(journal, SharedRecords):
+            return await QuotaStore(journal).list_page(None, query.cursor, query.limit)
+        found = [
+            quota
+            for quota in await self._load(journal)
+            if quota.caller in (EVERYONE, caller.name) and quota.name > query.cursor
+        ]
+        more = found[query.limit - 1].name if len(found) > query.limit else None
+        return found[: query.limit], more
 
     async def _load(self, journal: Journal) -> tuple[Quota, ...]:
         now = self._now()

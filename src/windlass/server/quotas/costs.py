@@ -1,6 +1,6 @@
 """What runs have cost: by caller, agent, model and label.
 
-The law: figures come from the facts, as everywhere. A run counts for the time when it began, with
+Invariant: figures come from the facts, as everywhere. A run counts for the time when it began, with
 all that its sub-agents spent.
 """
 
@@ -119,7 +119,7 @@ class CostBook:
         cursor: str | None = None
         while True:
             page = await catalog.sessions(
-                since=since, parent="", limit=PAGE_SESSIONS, cursor=cursor
+                since=since, caller=owner, parent="", limit=PAGE_SESSIONS, cursor=cursor
             )
             for summary in page:
                 for cost in await self._costs_of(summary.session, summary.facts):

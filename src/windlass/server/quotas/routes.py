@@ -7,13 +7,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from windlass.core.errors import NothingToDo
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.owned_records import PageQuery
 from windlass.server.quotas.admission import QuotaStore
 from windlass.server.quotas.costs import COST_KEYS, CostKey, CostRow, beginning_of_day
 from windlass.server.quotas.records import EVERYONE, Quota
+from windlass.server.resources import Resource, fill_reply
 from windlass.server.routing import Route
 from windlass.server.service import Service
 
@@ -47,13 +47,6 @@ class QuotaReply(msgspec.Struct, frozen=True, kw_only=True):
     """What the caller who asks has spent or reserved of it today."""
 
 
-class QuotaPage(msgspec.Struct, frozen=True):
-    """Some quotas, by name."""
-
-    quotas: list[QuotaReply]
-    cursor: str | None = None
-
-
 class CostQuery(msgspec.Struct, frozen=True):
     """Which costs, and how they are grouped."""
 
@@ -82,30 +75,19 @@ async def put_quota(service: Service, request: HttpRequest) -> Reply:
         quota = Quota(name=request.params["name"], **msgspec.structs.asdict(body))
     except ValueError as error:
         raise ApiError(422, "invalid_request", f"{error}.", "Give a number above zero.") from None
-    await QuotaStore(service.journal).put(quota)
-    return HttpReply(200, quota_reply(quota))
+    await open_quotas(service).put(quota)
+    return HttpReply(200, describe_quota(quota))
 
 
 async def list_quotas(service: Service, request: HttpRequest) -> Reply:
     query = request.decode_query(PageQuery)
     caller = request.caller
-    found, cursor = await QuotaStore(service.journal).list_page(None, query.cursor, query.limit)
-    shown = [quota for quota in found if caller.is_admin or quota.caller in (EVERYONE, caller.name)]
+    found, cursor = await service.quotas.list_for(caller, query)
     replies = [
-        quota_reply(quota, await service.quotas.read_spent(quota, caller.name)) for quota in shown
+        describe_quota(quota, await service.quotas.read_spent(quota, caller.name))
+        for quota in found
     ]
-    return HttpReply(200, QuotaPage(replies, cursor))
-
-
-async def delete_quota(service: Service, request: HttpRequest) -> Reply:
-    name = request.params["name"]
-    try:
-        await QuotaStore(service.journal).delete(name)
-    except NothingToDo:
-        raise ApiError(
-            404, "quota_not_found", f"There is no quota {name[:100]!r}.", "GET /quotas lists them."
-        ) from None
-    return HttpReply(204)
+    return HttpReply(200, QUOTAS.page(replies, cursor))
 
 
 async def read_costs(service: Service, request: HttpRequest) -> Reply:
@@ -128,18 +110,21 @@ async def read_costs(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, CostReply(since, until, rows, total))
 
 
-def quota_reply(quota: Quota, spent: Decimal | None = None) -> QuotaReply:
-    """Return what a client is told about a quota."""
-    return QuotaReply(
-        name=quota.name,
-        caller=quota.caller,
-        agent=quota.agent,
-        runs_at_once=quota.runs_at_once,
-        starts_per_min=quota.starts_per_min,
-        usd_per_day=quota.usd_per_day,
-        usd_today=spent,
-    )
+def describe_quota(quota: Quota, spent: Decimal | None = None) -> QuotaReply:
+    return fill_reply(QuotaReply, quota, usd_today=spent)
 
+
+def open_quotas(service: Service) -> QuotaStore:
+    return QuotaStore(service.journal)
+
+
+QUOTAS = Resource(
+    kind="quota",
+    role="admin",
+    reply=QuotaReply,
+    describe=describe_quota,
+    open_store=open_quotas,
+)
 
 ROUTES = (
     Route(
@@ -153,28 +138,10 @@ ROUTES = (
         body=QuotaBody,
         reply=QuotaReply,
     ),
-    Route(
-        method="GET",
-        path="/quotas",
-        handler=list_quotas,
-        role="watch",
-        scope="caller",
-        name="listQuotas",
-        summary="List the quotas that apply to the caller; all of them for an admin.",
-        query=PageQuery,
-        reply=QuotaPage,
+    QUOTAS.list_route(
+        "List the quotas that apply to the caller; all of them for an admin.", list_quotas
     ),
-    Route(
-        method="DELETE",
-        path="/quotas/{name}",
-        handler=delete_quota,
-        role="admin",
-        name="deleteQuota",
-        summary="Delete a quota.",
-        stored_replies=True,
-        status=204,
-        errors=("quota_not_found",),
-    ),
+    QUOTAS.delete_route("Delete a quota."),
     Route(
         method="GET",
         path="/costs",

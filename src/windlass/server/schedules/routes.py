@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from windlass.server.messages import HttpReply, HttpRequest, Reply
-from windlass.server.owned_records import PageQuery, full_name
-from windlass.server.routing import Route
+from windlass.server.owned_records import full_name
+from windlass.server.resources import Resource, fill_reply
 from windlass.server.schedules.records import CATCH_UP_S, Overlap, Schedule
 from windlass.server.schedules.store import NewSchedule, ScheduleStore
 from windlass.server.schedules.times import CronTimes, FireTimes, IntervalTimes, OnceTime
@@ -72,13 +72,6 @@ class ScheduleReply(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int
 
 
-class SchedulePage(msgspec.Struct, frozen=True):
-    """Some schedules, by name."""
-
-    schedules: list[ScheduleReply]
-    cursor: str | None = None
-
-
 async def create_schedule(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(ScheduleBody)
     if body.agent:
@@ -88,158 +81,68 @@ async def create_schedule(service: Service, request: HttpRequest) -> Reply:
         start = math.ceil(time.time()) if times.start is None else times.start
         times = IntervalTimes(times.every_s, start)
     caller = request.caller
-    store = _store(service)
-    made = await store.create_schedule(
-        NewSchedule(
-            name=body.name,
-            agent=body.agent,
-            prompt=body.prompt,
-            times=times,
-            owner=caller.name,
-            session=body.session,
-            overlap=body.overlap,
-            catch_up_s=body.catch_up_s,
-            jitter_s=body.jitter_s,
-            context=caller.context,
-        )
-    )
+    store = open_schedules(service)
+    fields = msgspec.structs.asdict(body) | {"times": times}
+    new = NewSchedule(owner=caller.name, context=caller.context, **fields)
+    made = await store.create_schedule(new)
     await store.check_count(made, service.limits.schedules_per_owner)
-    return HttpReply(201, schedule_reply(made), {"Location": f"/schedules/{full_name(made)}"})
-
-
-async def list_schedules(service: Service, request: HttpRequest) -> Reply:
-    query = request.decode_query(PageQuery)
-    found, cursor = await _store(service).list_for(request.caller, query)
-    return HttpReply(200, SchedulePage([schedule_reply(known) for known in found], cursor))
-
-
-async def read_schedule(service: Service, request: HttpRequest) -> Reply:
-    return HttpReply(200, schedule_reply(await _find(service, request)))
+    return HttpReply(201, describe_schedule(made), {"Location": f"/schedules/{full_name(made)}"})
 
 
 async def pause_schedule(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(PauseBody)
-    known = await _find(service, request)
-    paused = await _store(service).pause(full_name(known), body.reason)
-    return HttpReply(200, schedule_reply(paused))
+    known = await SCHEDULES.find(service, request)
+    paused = await open_schedules(service).pause(full_name(known), body.reason)
+    return HttpReply(200, describe_schedule(paused))
 
 
 async def resume_schedule(service: Service, request: HttpRequest) -> Reply:
-    known = await _find(service, request)
-    return HttpReply(200, schedule_reply(await _store(service).resume(full_name(known))))
+    known = await SCHEDULES.find(service, request)
+    resumed = await open_schedules(service).resume(full_name(known))
+    return HttpReply(200, describe_schedule(resumed))
 
 
-async def delete_schedule(service: Service, request: HttpRequest) -> Reply:
-    known = await _find(service, request)
-    await _store(service).delete(full_name(known))
-    return HttpReply(204)
-
-
-def schedule_reply(known: Schedule) -> ScheduleReply:
-    """Return what a client is told about a schedule."""
-    return ScheduleReply(
-        name=full_name(known),
-        owner=known.owner,
-        agent=known.agent,
-        prompt=known.prompt,
-        times=known.times,
-        session=known.session,
-        overlap=known.overlap,
-        catch_up_s=known.catch_up_s,
-        jitter_s=known.jitter_s,
-        created=known.created,
-        is_paused=known.is_paused,
-        pause_reason=known.pause_reason,
-        next_time=known.next_time,
-        waiting=len(known.waiting),
-        last_time=known.last_fire_time,
-        last_session=known.last_session,
-        last_error=known.last_error,
-        started=known.started,
-        skipped=known.skipped,
-    )
-
-
-def _store(service: Service) -> ScheduleStore:
+def open_schedules(service: Service) -> ScheduleStore:
     return ScheduleStore(service.journal, time.time)
 
 
-async def _find(service: Service, request: HttpRequest) -> Schedule:
-    return await _store(service).find(request.caller, request.params["name"])
+def describe_schedule(known: Schedule) -> ScheduleReply:
+    return fill_reply(
+        ScheduleReply,
+        known,
+        name=full_name(known),
+        waiting=len(known.waiting),
+        last_time=known.last_fire_time,
+    )
 
+
+SCHEDULES = Resource(
+    kind="schedule",
+    role="start",
+    reply=ScheduleReply,
+    describe=describe_schedule,
+    open_store=open_schedules,
+)
 
 ROUTES = (
-    Route(
-        method="POST",
-        path="/schedules",
-        handler=create_schedule,
-        role="start",
-        scope="caller",
-        name="createSchedule",
-        summary="Start a run at certain times: cron, interval or once.",
+    SCHEDULES.create_route(
+        "Start a run at certain times: cron, interval or once.",
+        create_schedule,
         body=ScheduleBody,
-        reply=ScheduleReply,
-        status=201,
-        stored_replies=True,
         errors=("agent_not_found", "schedules_full"),
     ),
-    Route(
-        method="GET",
-        path="/schedules",
-        handler=list_schedules,
-        role="watch",
-        scope="caller",
-        name="listSchedules",
-        summary="List schedules by name.",
-        query=PageQuery,
-        reply=SchedulePage,
-    ),
-    Route(
-        method="GET",
-        path="/schedules/{name}",
-        handler=read_schedule,
-        role="watch",
-        scope="caller",
-        name="readSchedule",
-        summary="Read a schedule, and what became of its last firing.",
-        reply=ScheduleReply,
-        errors=("schedule_not_found",),
-    ),
-    Route(
-        method="POST",
-        path="/schedules/{name}/pause",
-        handler=pause_schedule,
-        role="start",
-        scope="caller",
-        name="pauseSchedule",
-        summary="Let a schedule start no more runs until it is resumed.",
-        stored_replies=True,
+    SCHEDULES.list_route("List schedules by name."),
+    SCHEDULES.read_route("Read a schedule, and what became of its last firing."),
+    SCHEDULES.change_route(
+        "pause",
+        "Let a schedule start no more runs until it is resumed.",
+        pause_schedule,
         body=PauseBody,
-        reply=ScheduleReply,
-        errors=("schedule_not_found",),
     ),
-    Route(
-        method="POST",
-        path="/schedules/{name}/resume",
-        handler=resume_schedule,
-        role="start",
-        scope="caller",
-        name="resumeSchedule",
-        summary="Let a schedule go on; what it missed meanwhile is not caught up.",
-        stored_replies=True,
-        reply=ScheduleReply,
-        errors=("schedule_not_found",),
+    SCHEDULES.change_route(
+        "resume",
+        "Let a schedule go on; what it missed meanwhile is not caught up.",
+        resume_schedule,
     ),
-    Route(
-        method="DELETE",
-        path="/schedules/{name}",
-        handler=delete_schedule,
-        role="start",
-        scope="caller",
-        name="deleteSchedule",
-        summary="Delete a schedule. Runs that it has started go on.",
-        stored_replies=True,
-        status=204,
-        errors=("schedule_not_found",),
-    ),
+    SCHEDULES.delete_route("Delete a schedule. Runs that it has started go on."),
 )

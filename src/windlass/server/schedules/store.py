@@ -61,7 +61,7 @@ class ScheduleStore(OwnedRecords[Schedule]):
             handled = max(0.0, now - new.catch_up_s)
         fields: dict[str, Any] = msgspec.structs.asdict(new) | {"context": dict(new.context)}
         schedule = Schedule(id=secrets.token_hex(8), created=now, handled_until=handled, **fields)
-        await self.create(schedule)
+        await self.add(schedule)
         return schedule
 
     async def pause(self, name: str, reason: str = "") -> Schedule:

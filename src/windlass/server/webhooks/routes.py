@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from windlass.core.errors import ModelRetry
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
-from windlass.server.owned_records import PageQuery, full_name
-from windlass.server.routing import Route
+from windlass.server.owned_records import full_name
+from windlass.server.resources import Resource, fill_reply
 from windlass.server.service import Service
 from windlass.server.webhooks.messages import make_test_message
 from windlass.server.webhooks.records import ALL_EVENTS, HookEvent, HookFormat, Webhook
@@ -53,13 +53,6 @@ class WebhookReply(msgspec.Struct, frozen=True, kw_only=True):
     secret: str | None = None
 
 
-class WebhookPage(msgspec.Struct, frozen=True):
-    """Some webhooks, by name."""
-
-    webhooks: list[WebhookReply]
-    cursor: str | None = None
-
-
 class TestReply(msgspec.Struct, frozen=True):
     """What came of a test message."""
 
@@ -72,7 +65,7 @@ async def create_webhook(service: Service, request: HttpRequest) -> Reply:
     caller = request.caller
     fields = msgspec.structs.asdict(body)
     new = NewWebhook(owner=caller.name, sees_all=caller.is_admin, **fields)
-    store = _store(service)
+    store = open_webhooks(service)
     try:
         await service.hook_sender.check_address(body.url)
     except ModelRetry as error:
@@ -84,136 +77,59 @@ async def create_webhook(service: Service, request: HttpRequest) -> Reply:
         ) from None
     hook = await store.create_webhook(new)
     await store.check_count(hook, service.limits.webhooks_per_owner)
-    reply = replace(webhook_reply(hook), secret=hook.secret)
+    reply = replace(describe_webhook(hook), secret=hook.secret)
     return HttpReply(201, reply, {"Location": f"/webhooks/{full_name(hook)}"})
 
 
-async def list_webhooks(service: Service, request: HttpRequest) -> Reply:
-    query = request.decode_query(PageQuery)
-    found, cursor = await _store(service).list_for(request.caller, query)
-    return HttpReply(200, WebhookPage([webhook_reply(hook) for hook in found], cursor))
-
-
-async def read_webhook(service: Service, request: HttpRequest) -> Reply:
-    return HttpReply(200, webhook_reply(await _find(service, request)))
-
-
 async def test_webhook(service: Service, request: HttpRequest) -> Reply:
-    hook = await _find(service, request)
+    hook = await WEBHOOKS.find(service, request)
     outcome = await service.hook_sender.send(hook, make_test_message(hook, time.time()))
     return HttpReply(200, TestReply(outcome.is_delivered, outcome.error))
 
 
 async def enable_webhook(service: Service, request: HttpRequest) -> Reply:
-    hook = await _find(service, request)
-    changed = await _store(service).change(
+    hook = await WEBHOOKS.find(service, request)
+    changed = await open_webhooks(service).change(
         full_name(hook), lambda known: replace(known, is_disabled=False, last_error="")
     )
-    return HttpReply(200, webhook_reply(changed or hook))
+    return HttpReply(200, describe_webhook(changed or hook))
 
 
-async def delete_webhook(service: Service, request: HttpRequest) -> Reply:
-    await _store(service).remove(await _find(service, request))
-    return HttpReply(204)
-
-
-def webhook_reply(hook: Webhook) -> WebhookReply:
-    """Return what a client is told about a webhook."""
-    return WebhookReply(
-        name=full_name(hook),
-        owner=hook.owner,
-        url=hook.url,
-        events=hook.events,
-        agent=hook.agent,
-        format=hook.format,
-        content=hook.content,
-        created=hook.created,
-        is_disabled=hook.is_disabled,
-        last_error=hook.last_error,
-        failed=hook.failed,
-    )
-
-
-def _store(service: Service) -> WebhookStore:
+def open_webhooks(service: Service) -> WebhookStore:
     return WebhookStore(service.journal, time.time)
 
 
-async def _find(service: Service, request: HttpRequest) -> Webhook:
-    return await _store(service).find(request.caller, request.params["name"])
+def describe_webhook(hook: Webhook) -> WebhookReply:
+    # A reply has a field for the secret, which only the one that makes a webhook shows.
+    return fill_reply(WebhookReply, hook, name=full_name(hook), secret=None)
 
+
+# Links to questions can answer them, so the caller who makes a webhook must be allowed to.
+WEBHOOKS = Resource(
+    kind="webhook",
+    role="answer",
+    reply=WebhookReply,
+    describe=describe_webhook,
+    open_store=open_webhooks,
+)
 
 ROUTES = (
-    # Links to questions can answer them, so whoever makes a webhook must be allowed to.
-    Route(
-        method="POST",
-        path="/webhooks",
-        handler=create_webhook,
-        role="answer",
-        scope="caller",
-        name="createWebhook",
-        summary="Send messages about questions, ends and failures to an address.",
+    WEBHOOKS.create_route(
+        "Send messages about questions, ends and failures to an address.",
+        create_webhook,
         body=WebhookBody,
-        reply=WebhookReply,
-        status=201,
-        stored_replies=True,
         errors=("address_refused", "webhooks_full"),
     ),
-    Route(
-        method="GET",
-        path="/webhooks",
-        handler=list_webhooks,
-        role="watch",
-        scope="caller",
-        name="listWebhooks",
-        summary="List webhooks by name.",
-        query=PageQuery,
-        reply=WebhookPage,
-    ),
-    Route(
-        method="GET",
-        path="/webhooks/{name}",
-        handler=read_webhook,
-        role="watch",
-        scope="caller",
-        name="readWebhook",
-        summary="Read a webhook, and why its messages were not taken.",
-        reply=WebhookReply,
-        errors=("webhook_not_found",),
-    ),
-    Route(
-        method="POST",
-        path="/webhooks/{name}/test",
-        handler=test_webhook,
-        role="answer",
-        scope="caller",
-        name="testWebhook",
-        summary="Send a test message at once, and say whether it was taken.",
-        stored_replies=True,
+    WEBHOOKS.list_route("List webhooks by name."),
+    WEBHOOKS.read_route("Read a webhook, and why its messages were not taken."),
+    WEBHOOKS.change_route(
+        "test",
+        "Send a test message at once, and say whether it was taken.",
+        test_webhook,
         reply=TestReply,
-        errors=("webhook_not_found",),
     ),
-    Route(
-        method="POST",
-        path="/webhooks/{name}/enable",
-        handler=enable_webhook,
-        role="answer",
-        scope="caller",
-        name="enableWebhook",
-        summary="Switch a webhook on again that its receiver has switched off.",
-        stored_replies=True,
-        reply=WebhookReply,
-        errors=("webhook_not_found",),
+    WEBHOOKS.change_route(
+        "enable", "Switch a webhook on again that its receiver has switched off.", enable_webhook
     ),
-    Route(
-        method="DELETE",
-        path="/webhooks/{name}",
-        handler=delete_webhook,
-        role="answer",
-        scope="caller",
-        name="deleteWebhook",
-        summary="Delete a webhook. Links that it has sent stop working.",
-        stored_replies=True,
-        status=204,
-        errors=("webhook_not_found",),
-    ),
+    WEBHOOKS.delete_route("Delete a webhook. Links that it has sent stop working."),
 )

@@ -70,7 +70,7 @@ class WebhookStore(OwnedRecords[Webhook]):
             "headers": dict(new.headers),
         }
         hook = Webhook(id=secrets.token_hex(8), created=self._now(), **fields)
-        await self.create(hook)
+        await self.add(hook)
         return hook
 
     async def note_failure(
@@ -92,8 +92,8 @@ class WebhookStore(OwnedRecords[Webhook]):
 
     @override
     async def remove(self, document: Webhook) -> None:
-        """Forget a webhook and its cursors. Links that it has sent stop working."""
-        await self.delete(full_name(document))
+        """Delete a webhook and its cursors. Links that it has sent stop working."""
+        await super().remove(document)
         await self.records.delete_record(MARK_KIND, document.id)
         async for record in self._walk_cursors(document):
             await self.records.delete_record(record.kind, record.name)
