@@ -154,8 +154,10 @@ def test_signed_in_browsers_are_listed_with_the_tokens_and_revoked_like_them(
 
     token_id, *secrets = asyncio.run(sign_in())
     listed = cli("token", "list", "--journal", str(path)).stdout
-    assert listed.startswith(f"{token_id}  (you)  admin  since ")
-    assert listed.endswith("browser, signed in just now\n")
+    head, row = listed.splitlines()
+    assert head.split() == ["TOKEN", "CALLER", "ROLES", "SINCE", "UNTIL", "NOTE"]
+    assert row.split()[:3] == [token_id, "(you)", "admin"]
+    assert row.endswith("browser, signed in just now")
     assert not [secret for secret in secrets if secret in listed]
     assert asyncio.run(find_caller(*secrets)) is not None
     assert cli("token", "revoke", token_id, "--journal", str(path)).exit_code == 0

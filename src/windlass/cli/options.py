@@ -20,6 +20,8 @@ from windlass.project.settings import (
     SETTING_KEYS,
     THINKING_MODES,
     WORKSPACE_SETTINGS,
+    InvalidSetting,
+    parse_age,
 )
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -209,3 +211,14 @@ def read_option_file(path: str, option: str) -> str:
         return Path(path).expanduser().read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{option} {path}: {read_failure(error)}") from None
+
+
+def read_duration(option: str, text: str) -> float:
+    """Return the seconds that an option such as `--expires 30d` gives. Raises ConfigError."""
+    try:
+        seconds = parse_age(text)
+    except InvalidSetting:
+        seconds = None
+    if seconds is None:
+        raise ConfigError(f"{option} {text!r} is not a time: write 90s, 15m, 12h or 30d")
+    return seconds

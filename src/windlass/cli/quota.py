@@ -5,10 +5,8 @@ from decimal import Decimal
 import click
 
 from windlass.cli.journal_option import journal_option, run_on_journal
-from windlass.cli.session_table import show_columns
+from windlass.cli.resource_commands import ResourceCommands
 from windlass.core.errors import ConfigError
-from windlass.core.text_clip import printable_chars
-from windlass.project.journals import ManagedJournal
 from windlass.server.quotas.admission import QuotaStore
 from windlass.server.quotas.records import EVERYONE, Quota
 
@@ -66,31 +64,12 @@ def set_(
     click.echo(f"The quota {name} is set.")
 
 
-@quota.command("list")
-@journal_option
-def list_(place: str) -> None:
-    """List the quotas."""
-    found = run_on_journal(place, _list_all)
-    if found:
-        show_columns([COLUMNS, *map(_row, found)])
-    else:
-        click.echo("No quotas.")
-
-
-@quota.command()
-@click.argument("name")
-@journal_option
-def delete(name: str, place: str) -> None:
-    """Delete a quota."""
-    run_on_journal(place, lambda journal: QuotaStore(journal).delete(name))
-    click.echo(f"The quota {name} is deleted.")
-
-
-async def _list_all(journal: ManagedJournal) -> list[Quota]:
-    return [known async for known in QuotaStore(journal).walk()]
-
-
-def _row(known: Quota) -> list[str]:
+def _make_row(known: Quota) -> list[str]:
     limits = (known.runs_at_once, known.starts_per_min, known.usd_per_day)
     shown = ["-" if limit is None else str(limit) for limit in limits]
-    return [printable_chars(cell) for cell in (known.name, known.caller, known.agent, *shown)]
+    return [known.name, known.caller, known.agent, *shown]
+
+
+QUOTAS = ResourceCommands("quota", QuotaStore, COLUMNS, _make_row)
+quota.add_command(QUOTAS.make_list("List the quotas."))
+quota.add_command(QUOTAS.make_delete("Delete a quota."))

@@ -12,11 +12,10 @@ from msgspec.structs import replace
 import windlass.cli.engine as fleet
 from windlass.cli.engine import engine_option
 from windlass.cli.journal_option import journal_option, run_on_journal
-from windlass.cli.session_table import show_columns
+from windlass.cli.options import read_duration
+from windlass.cli.resource_commands import show_resources
 from windlass.core.errors import ConfigError
-from windlass.core.text_clip import printable_chars
 from windlass.project.journals import ManagedJournal
-from windlass.project.settings import InvalidSetting, parse_age
 from windlass.server.owned_records import full_name
 from windlass.server.schedules.records import Overlap, Schedule
 from windlass.server.schedules.store import NewSchedule, ScheduleStore
@@ -102,8 +101,8 @@ def create(  # noqa: PLR0913, PLR0917 - one parameter per option
         times=_read_times(cron, every, moment, timezone),
         session=session,
         overlap=overlap,
-        catch_up_s=_read_time("--catch-up", catch_up),
-        jitter_s=_read_time("--jitter", jitter) if jitter else 0.0,
+        catch_up_s=read_duration("--catch-up", catch_up),
+        jitter_s=read_duration("--jitter", jitter) if jitter else 0.0,
     )
     if engine is not None:
         _create_in_engine(place, engine, new)
@@ -127,27 +126,14 @@ def _create_in_engine(place: str, engine: str, new: NewSchedule) -> None:
             engine_times = replace(base, every_s=every_s)
         case OnceTime(at):
             engine_times = replace(base, at=at)
-    _use_engine(
-        place, engine, lambda kept: kept.create(new.name, prompt, engine_times), creates=True
-    )
+
+    async def connect_and_create(journal: ManagedJournal) -> None:
+        connected = await fleet.connect_engine(engine)
+        await fleet.EngineSchedules(connected, journal).create(new.name, prompt, engine_times)
+
+    run_on_journal(place, connect_and_create, creates=True)
     click.echo(f"The engine keeps the schedule {new.name}: {describe_times(times)}.")
     click.echo("Its runs need a worker: windlass worker --engine …", err=True)
-
-
-def _use_engine(
-    place: str,
-    engine: str,
-    work: "Callable[[fleet.EngineSchedules], Coroutine[Any, Any, T]]",
-    *,
-    creates: bool = False,
-) -> T:
-    """Do something with the schedules that an engine fires for a journal."""
-
-    async def connect_and_work(journal: ManagedJournal) -> T:
-        connected = await fleet.connect_engine(engine)
-        return await work(fleet.EngineSchedules(connected, journal))
-
-    return run_on_journal(place, connect_and_work, creates=creates)
 
 
 @schedule.command("list")
@@ -156,17 +142,13 @@ def _use_engine(
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_(place: str, engine: str | None, as_json: bool) -> None:
     """List the schedules, with their next time and what became of the last one."""
-    if engine is not None:
-        _list_in_engine(place, engine, as_json=as_json)
-        return
-    found = run_on_journal(place, _list_all)
+    found = _use_schedules(place, engine, _read_all)
     if as_json:
         listed = [{**msgspec.to_builtins(one), "next_time": one.next_time} for one in found]
         click.echo(msgspec.json.format(msgspec.json.encode(listed)).decode())
-    elif not found:
-        click.echo("No schedules.")
     else:
-        show_columns([COLUMNS, *map(_row, found)])
+        columns = COLUMNS if engine is None else ENGINE_COLUMNS
+        show_resources("schedule", columns, list(map(_make_row, found)))
 
 
 @schedule.command()
@@ -176,11 +158,8 @@ def list_(place: str, engine: str | None, as_json: bool) -> None:
 @engine_option
 def pause(name: str, reason: str, place: str, engine: str | None) -> None:
     """Let a schedule start no more runs until it is resumed."""
-    if engine is not None:
-        _use_engine(place, engine, lambda kept: kept.pause(name, reason))
-    else:
-        run_on_journal(place, lambda journal: _store(journal).pause(name, reason))
-    click.echo(f"The schedule {name} is paused. Go on with it: windlass schedule resume {name}")
+    _use_schedules(place, engine, lambda kept: kept.pause(name, reason))
+    click.echo(f"The schedule {name} is paused. Resume it: windlass schedule resume {name}")
 
 
 @schedule.command()
@@ -189,12 +168,9 @@ def pause(name: str, reason: str, place: str, engine: str | None) -> None:
 @engine_option
 def resume(name: str, place: str, engine: str | None) -> None:
     """Let a schedule start runs again; what it missed meanwhile is not caught up."""
-    if engine is not None:
-        _use_engine(place, engine, lambda kept: kept.resume(name))
-        click.echo(f"The schedule {name} goes on.")
-        return
-    resumed = run_on_journal(place, lambda journal: _store(journal).resume(name))
-    click.echo(f"The schedule {name} goes on. {_tell_next(resumed)}")
+    resumed = _use_schedules(place, engine, lambda kept: kept.resume(name))
+    upcoming = "" if resumed is None else f" {_tell_next(resumed)}"
+    click.echo(f"The schedule {name} is resumed.{upcoming}")
 
 
 @schedule.command()
@@ -203,41 +179,34 @@ def resume(name: str, place: str, engine: str | None) -> None:
 @engine_option
 def delete(name: str, place: str, engine: str | None) -> None:
     """Delete a schedule. Runs that it has started go on."""
-    if engine is not None:
-        _use_engine(place, engine, lambda kept: kept.delete(name))
-    else:
-        run_on_journal(place, lambda journal: _store(journal).delete(name))
+    _use_schedules(place, engine, lambda kept: kept.delete(name))
     click.echo(f"The schedule {name} is deleted.")
 
 
-def _list_in_engine(place: str, engine: str, *, as_json: bool) -> None:
-    async def collect(kept: "fleet.EngineSchedules") -> "list[fleet.ListedSchedule]":
-        return [known async for known in kept.walk()]
+def _use_schedules(
+    place: str,
+    engine: str | None,
+    work: "Callable[[ScheduleStore | fleet.EngineSchedules], Coroutine[Any, Any, T]]",
+) -> T:
+    """Do something with the schedules of a journal, or with those that an engine fires for it."""
 
-    found = _use_engine(place, engine, collect)
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
-    elif not found:
-        click.echo("No schedules.")
-    else:
-        show_columns([ENGINE_COLUMNS, *map(_engine_row, found)])
+    async def open_and_work(journal: ManagedJournal) -> T:
+        if engine is None:
+            return await work(_store(journal))
+        connected = await fleet.connect_engine(engine)
+        return await work(fleet.EngineSchedules(connected, journal))
+
+    return run_on_journal(place, open_and_work)
 
 
-def _engine_row(known: "fleet.ListedSchedule") -> Sequence[str]:
-    if known.is_paused:
-        upcoming = "paused"
-    else:
-        upcoming = "over" if known.next_time is None else _local(known.next_time)
-    cells = (known.name, upcoming, known.agent, known.last_session, known.note)
-    return [printable_chars(cell) for cell in cells]
+async def _read_all(
+    kept: "ScheduleStore | fleet.EngineSchedules",
+) -> "list[Schedule | fleet.ListedSchedule]":
+    return [known async for known in kept.walk()]
 
 
 def _store(journal: ManagedJournal) -> ScheduleStore:
     return ScheduleStore(journal, time.time)
-
-
-async def _list_all(journal: ManagedJournal) -> list[Schedule]:
-    return [known async for known in _store(journal).walk()]
 
 
 def _read_times(
@@ -250,20 +219,10 @@ def _read_times(
         return CronTimes(cron, timezone)
     if moment is not None:
         return OnceTime(parse_moment(moment, timezone))
-    every_s = _read_time("--every", every or "")
+    every_s = read_duration("--every", every or "")
     if every_s != int(every_s):
         raise ConfigError(f"--every {every}: give whole seconds")
     return IntervalTimes(int(every_s), int(time.time()) + int(every_s))
-
-
-def _read_time(option: str, text: str) -> float:
-    try:
-        seconds = parse_age(text)
-    except InvalidSetting:
-        seconds = None
-    if seconds is None:
-        raise ConfigError(f"{option} {text!r} is not a time: write 90s, 15m, 2h or 1d")
-    return seconds
 
 
 def _tell_next(known: Schedule) -> str:
@@ -276,21 +235,14 @@ def _local(moment: float) -> str:
     return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
-def _row(known: Schedule) -> Sequence[str]:
+def _make_row(known: "Schedule | fleet.ListedSchedule") -> Sequence[str]:
     if known.is_paused:
         upcoming = "paused"
-    elif known.next_time is None:
-        upcoming = "over"
     else:
-        upcoming = _local(known.next_time)
+        upcoming = "over" if known.next_time is None else _local(known.next_time)
+    if not isinstance(known, Schedule):
+        return [known.name, upcoming, known.agent, known.last_session, known.note]
     note = known.pause_reason if known.is_paused else known.last_error
-    cells = (
-        full_name(known),
-        upcoming,
-        str(known.started),
-        str(known.skipped),
-        describe_times(known.times),
-        known.agent or "-",
-        note[:120],
-    )
-    return [printable_chars(cell) for cell in cells]
+    counts = (str(known.started), str(known.skipped))
+    times = describe_times(known.times)
+    return [full_name(known), upcoming, *counts, times, known.agent or "-", note[:120]]

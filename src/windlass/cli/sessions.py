@@ -15,6 +15,7 @@ import click
 from windlass.agent.control import count_queued
 from windlass.agent.following import follow_session
 from windlass.cli.journal_option import journal_option, run_on_journal, show_unsigned
+from windlass.cli.options import read_duration
 from windlass.cli.renderer import EventRenderer
 from windlass.cli.screen import Screen
 from windlass.cli.session_table import show_session_page
@@ -41,7 +42,6 @@ from windlass.project.journals import (
     open_journal,
 )
 from windlass.project.session_names import find_session
-from windlass.project.settings import InvalidSetting, parse_age
 
 T = TypeVar("T")
 LISTED_MAX = 1_000_000_000
@@ -105,8 +105,8 @@ def list_(  # noqa: PLR0913, PLR0917 - one parameter per option
             state=wanted or None,
             agent=agent,
             caller=caller,
-            since=_time_before(since),
-            until=_time_before(until),
+            since=_time_before("--since", since),
+            until=_time_before("--until", until),
             parent=parent,
             limit=limit,
             cursor=cursor,
@@ -145,9 +145,9 @@ def _show_found(
     show_session_page(page, queued, as_json=as_json)
 
 
-def _time_before(age: str | None) -> float | None:
-    """The time that was so long ago, in seconds since the epoch."""
-    return None if age is None else time.time() - _parse_age_s(age)
+def _time_before(option: str, age: str | None) -> float | None:
+    """Return the time that an age ago was, in seconds since the epoch. Raises ConfigError."""
+    return None if age is None else time.time() - read_duration(option, age)
 
 
 @sessions.command()
@@ -347,7 +347,9 @@ def prune(place: str, age: str | None, keep: int, yes: bool) -> None:
 
     A session goes together with those of its sub-agents, and stays while one of them is driven.
     """
-    kept_s = load_settings().settings.retention if age is None else _parse_age_s(age)
+    kept_s = (
+        load_settings().settings.retention if age is None else read_duration("--older-than", age)
+    )
     if kept_s is None:
         raise ConfigError(
             "it is not said how old: add --older-than 30d, or set it for good with "
@@ -385,14 +387,3 @@ def delete(names: tuple[str, ...], place: str, yes: bool) -> None:
         click.confirm(f"Delete {', '.join(found)}?", abort=True, err=True)
     run_on_journal(place, delete_sessions)
     click.echo(f"{format_count(len(found), 'session')} deleted")
-
-
-def _parse_age_s(text: str) -> float:
-    """The seconds of `90m`, `12h`, `30d` or `4w`; raises ConfigError for anything else."""
-    try:
-        seconds = parse_age(text)
-    except InvalidSetting:
-        seconds = None
-    if seconds is None:
-        raise ConfigError(f"{text!r} is not an age: write it as 90m, 12h, 30d or 4w")
-    return seconds

@@ -1,25 +1,22 @@
 """`windlass token` and `windlass caller`: who may call the service of a journal."""
 
-import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
 
 import click
 
 from windlass.cli.journal_option import journal_option, run_on_journal
+from windlass.cli.options import read_duration
+from windlass.cli.resource_commands import ResourceCommands
 from windlass.cli.session_picker import format_age
-from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.phrases import format_count
 from windlass.environ import find_login_name
 from windlass.journals.names import show_journal_name
-from windlass.project.journals import ManagedJournal, open_journal
-from windlass.project.settings import InvalidSetting, parse_age
+from windlass.project.journals import ManagedJournal
 from windlass.server.access import LOCAL_OWNER, ROLES
 from windlass.server.caller_end import CallerEnd, RunChoice, end_caller
 from windlass.server.tokens import DEFAULT_ROLES, TokenRecord, TokenStore
 
-T = TypeVar("T")
+COLUMNS = ("TOKEN", "CALLER", "ROLES", "SINCE", "UNTIL", "NOTE")
 
 
 @click.group()
@@ -51,51 +48,18 @@ Examples:
 @journal_option
 def create(caller: str, roles: tuple[str, ...], expires: str | None, note: str, place: str) -> None:
     """Make a token for a caller, and print it. It is not shown again."""
-    seconds = _read_age(expires) if expires else None
+    seconds = read_duration("--expires", expires) if expires else None
 
-    async def make(store: TokenStore) -> str:
-        made = await store.create(caller, roles or DEFAULT_ROLES, expires_in_s=seconds, note=note)
+    async def make(journal: ManagedJournal) -> str:
+        made = await TokenStore(journal).create(
+            caller, roles or DEFAULT_ROLES, expires_in_s=seconds, note=note
+        )
         return made.secret
 
-    secret = _with_tokens(place, make)
+    secret = run_on_journal(place, make, creates=True)
     # On standard error, so that `TOKEN=$(windlass token create ann)` holds nothing but the token.
     click.echo(f"The token is valid for the journal {show_journal_name(place)}.", err=True)
     click.echo(secret)
-
-
-@token.command("list")
-@journal_option
-def list_(place: str) -> None:
-    """List the tokens and the browsers that are signed in, without their secrets."""
-
-    async def read(store: TokenStore) -> list[TokenRecord]:
-        return await store.list_tokens()
-
-    tokens = _with_tokens(place, read)
-    for record in tokens:
-        roles = ",".join(record.roles)
-        until = f"until {_day(record.expires)}" if record.expires is not None else ""
-        caller = record.caller or "(you)"
-        is_browser = record.kind == "browser"
-        note = f"browser, signed in {format_age(record.created)}" if is_browser else record.note
-        parts = (record.id, caller, roles, f"since {_day(record.created)}", until, note)
-        click.echo("  ".join(part for part in parts if part))
-    if not tokens:
-        click.echo("There is no token. Make one: windlass token create NAME")
-
-
-@token.command()
-@click.argument("token_id", metavar="ID")
-@journal_option
-def revoke(token_id: str, place: str) -> None:
-    """Revoke a token, or sign a browser out, by its id. Services notice within seconds."""
-
-    async def forget(store: TokenStore) -> bool:
-        return await store.revoke(token_id)
-
-    if not _with_tokens(place, forget):
-        raise NothingToDo(f"there is no token {token_id}. To list them: windlass token list")
-    click.echo(f"{token_id} is revoked")
 
 
 @token.command()
@@ -107,10 +71,11 @@ def login(address: str, place: str) -> None:
     The browser stays signed in until a week has passed without a request, for 30 days at most.
     """
 
-    async def make(store: TokenStore) -> str:
-        return await store.create_login(LOCAL_OWNER)
+    async def make(journal: ManagedJournal) -> str:
+        return await TokenStore(journal).create_login(LOCAL_OWNER)
 
-    click.echo(f"{address.rstrip('/')}/#login={_with_tokens(place, make)}")
+    code = run_on_journal(place, make, creates=True)
+    click.echo(f"{address.rstrip('/')}/#login={code}")
 
 
 @click.group()
@@ -160,25 +125,32 @@ def end(name: str, runs: RunChoice, place: str) -> None:
         click.echo(f"Still waiting in queues: {format_count(ended.queued, 'prompt')}.")
 
 
-def _with_tokens(place: str, work: Callable[[TokenStore], Coroutine[Any, Any, T]]) -> T:
-    """Do something with the tokens of a journal, which is created if it does not exist."""
-
-    async def open_and_work() -> T:
-        async with open_journal(place) as journal:
-            return await work(TokenStore(journal))
-
-    return asyncio.run(open_and_work())
-
-
-def _read_age(text: str) -> float:
-    try:
-        seconds = parse_age(text)
-    except InvalidSetting:
-        seconds = None
-    if seconds is None:
-        raise ConfigError(f"--expires {text!r} is not a time: write 12h or 30d")
-    return seconds
-
-
 def _day(at: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(at))
+
+
+def _make_row(record: TokenRecord) -> list[str]:
+    note = record.note
+    if record.kind == "browser":
+        note = f"browser, signed in {format_age(record.created)}"
+    until = "-" if record.expires is None else _day(record.expires)
+    caller = record.caller or "(you)"
+    return [record.id, caller, ",".join(record.roles), _day(record.created), until, note]
+
+
+def _by_age(record: TokenRecord) -> float:
+    return -record.created
+
+
+TOKENS = ResourceCommands("token", TokenStore, COLUMNS, _make_row, _by_age)
+token.add_command(
+    TOKENS.make_list("List the tokens and the browsers that are signed in, without their secrets.")
+)
+token.add_command(
+    TOKENS.make_delete(
+        "Revoke a token, or sign a browser out, by its id. Services notice within seconds.",
+        "revoke",
+        "revoked",
+        "ID",
+    )
+)

@@ -5,9 +5,8 @@ import time
 import click
 
 from windlass.cli.journal_option import journal_option, run_on_journal
-from windlass.cli.session_table import show_columns
+from windlass.cli.resource_commands import ResourceCommands
 from windlass.core.errors import ConfigError
-from windlass.core.text_clip import printable_chars
 from windlass.project.journals import ManagedJournal
 from windlass.server.owned_records import full_name
 from windlass.server.webhooks.records import ALL_EVENTS, HookEvent, Webhook
@@ -71,43 +70,16 @@ def create(
         content=content,
         headers=dict(map(_read_header, headers)),
     )
-    made = run_on_journal(place, lambda journal: _store(journal).create_webhook(new), creates=True)
+    made = run_on_journal(
+        place, lambda journal: _open_store(journal).create_webhook(new), creates=True
+    )
     click.echo(f"The webhook {made.name} is kept.")
     click.echo(f"Secret, shown only now: {made.secret}")
     click.echo("Messages are sent while a service runs on this journal: windlass serve", err=True)
 
 
-@webhook.command("list")
-@journal_option
-def list_(place: str) -> None:
-    """List the webhooks, and why their messages were not taken."""
-    found = run_on_journal(place, _list_all)
-    if found:
-        show_columns([COLUMNS, *map(_row, found)])
-    else:
-        click.echo("No webhooks.")
-
-
-@webhook.command()
-@click.argument("name")
-@journal_option
-def delete(name: str, place: str) -> None:
-    """Delete a webhook. Links that it has sent stop working."""
-
-    async def work(journal: ManagedJournal) -> None:
-        store = _store(journal)
-        await store.remove(await store.get(name))
-
-    run_on_journal(place, work)
-    click.echo(f"The webhook {name} is deleted.")
-
-
-def _store(journal: ManagedJournal) -> WebhookStore:
+def _open_store(journal: ManagedJournal) -> WebhookStore:
     return WebhookStore(journal, time.time)
-
-
-async def _list_all(journal: ManagedJournal) -> list[Webhook]:
-    return [hook async for hook in _store(journal).walk()]
 
 
 def _read_header(text: str) -> tuple[str, str]:
@@ -117,14 +89,12 @@ def _read_header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _row(hook: Webhook) -> list[str]:
+def _make_row(hook: Webhook) -> list[str]:
     note = f"off: {hook.last_error}" if hook.is_disabled else hook.last_error
-    cells = (
-        full_name(hook),
-        ",".join(hook.events),
-        hook.format,
-        str(hook.failed),
-        hook.url,
-        note[:120],
-    )
-    return [printable_chars(cell) for cell in cells]
+    events = ",".join(hook.events)
+    return [full_name(hook), events, hook.format, str(hook.failed), hook.url, note[:120]]
+
+
+WEBHOOKS = ResourceCommands("webhook", _open_store, COLUMNS, _make_row)
+webhook.add_command(WEBHOOKS.make_list("List the webhooks, and why their messages were not taken."))
+webhook.add_command(WEBHOOKS.make_delete("Delete a webhook. Links that it has sent stop working."))
