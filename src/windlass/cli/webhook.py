@@ -9,8 +9,8 @@ from windlass.cli.resource_commands import ResourceCommands
 from windlass.core.errors import ConfigError
 from windlass.project.journals import ManagedJournal
 from windlass.server.owned_records import full_name
-from windlass.server.webhooks.records import ALL_EVENTS, HookEvent, Webhook
 from windlass.server.webhooks.store import NewWebhook, WebhookStore
+from windlass.server.webhooks.webhook import ALL_EVENTS, HookEvent, Webhook
 
 COLUMNS = ("WEBHOOK", "EVENTS", "FORMAT", "FAILED", "URL", "NOTE")
 

@@ -126,10 +126,9 @@ class OwnedRecords(Generic[DocumentT]):
         try:
             return msgspec.json.decode(record.data, type=self._document)
         except (msgspec.DecodeError, ValueError) as error:
-            name = record.name.removeprefix(OWNER_MARK)
             raise ConfigError(
-                f"the record of the {self._kind} {name!r} cannot be read ({error}): delete it, and "
-                "make it again"
+                f"the record of the {self._kind} {document_name(record)!r} cannot be read "
+                f"({error}): delete it, and make it again"
             ) from None
 
     async def list_records(self, after: str = "", limit: int = 100) -> list[SharedRecord]:
@@ -250,6 +249,11 @@ def record_name(name: str) -> str:
     that they too follow one another.
     """
     return name if OWNER_MARK in name else OWNER_MARK + name
+
+
+def document_name(record: SharedRecord) -> str:
+    """Return the full name of the document in a record."""
+    return record.name.removeprefix(OWNER_MARK)
 
 
 def _record_prefix(owner: str) -> str:

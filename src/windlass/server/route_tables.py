@@ -2,15 +2,22 @@
 
 from windlass.server.a2a import routes as a2a
 from windlass.server.ag_ui import routes as ag_ui
-from windlass.server.api import access, agents, controls, health, records, runs, uploads
+from windlass.server.api import (
+    agents,
+    callers,
+    controls,
+    health,
+    runs,
+    session_records,
+    uploads,
+)
 from windlass.server.mcp import routes as mcp
 from windlass.server.openai import routes as openai
 from windlass.server.page import routes as page
-from windlass.server.quotas import routes as quotas
+from windlass.server.quotas import quota_routes
 from windlass.server.routing import Route
-from windlass.server.schedules import routes as schedules
-from windlass.server.webhooks import question_page
-from windlass.server.webhooks import routes as webhooks
+from windlass.server.schedules import schedule_routes
+from windlass.server.webhooks import question_page, webhook_routes
 
 
 def all_routes() -> tuple[Route, ...]:
@@ -18,18 +25,18 @@ def all_routes() -> tuple[Route, ...]:
     return (
         *runs.ROUTES,
         *controls.ROUTES,
-        *records.ROUTES,
+        *session_records.ROUTES,
         *agents.ROUTES,
         *uploads.ROUTES,
-        *access.ROUTES,
+        *callers.ROUTES,
         *health.ROUTES,
         *a2a.ROUTES,
         *ag_ui.ROUTES,
         *mcp.ROUTES,
         *openai.ROUTES,
         *page.ROUTES,
-        *schedules.ROUTES,
-        *quotas.ROUTES,
-        *webhooks.ROUTES,
+        *schedule_routes.ROUTES,
+        *quota_routes.ROUTES,
+        *webhook_routes.ROUTES,
         *question_page.ROUTES,
     )

@@ -20,7 +20,7 @@ from windlass.ports import Journal, SessionCatalog, SharedBudgets, SharedRecords
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.owned_records import OwnedRecords, PageQuery
-from windlass.server.quotas.records import EVERYONE, Quota, QuotaUse, RecentStart
+from windlass.server.quotas.quota import EVERYONE, Quota, QuotaUse, RecentStart
 
 USE_KIND = "quota-use"
 WINDOW_S = 60.0

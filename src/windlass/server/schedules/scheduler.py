@@ -1,7 +1,8 @@
 """Fires the schedules of a journal, together with all other processes that do the same.
 
-The law: a firing is decided by compare and set before it is carried out (`records.py`), and carried
-out under a key that follows from it. Killed at any point, no firing is lost and none happens twice.
+Invariant: a firing is decided by compare and set before it is carried out (`schedule.py`), and
+carried out under a key that follows from it. Killed at any point, no firing is lost and none
+happens twice.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ from windlass.core.errors import WindlassError
 from windlass.logs import get_logger
 from windlass.ports import SharedRecord
 from windlass.server.errors import ApiError
-from windlass.server.schedules.records import (
+from windlass.server.owned_records import document_name, full_name
+from windlass.server.schedules.schedule import (
     Schedule,
     decide_firing,
     note_started,
@@ -23,7 +25,7 @@ from windlass.server.schedules.records import (
 from windlass.server.schedules.store import ScheduleStore
 
 TAKE_OVER_S = 5.0
-"""How long whoever decided about a firing is given to carry it out, before others do."""
+"""How long the process that decided about a firing has to carry it out, before others do."""
 UNSERVED_S = 10.0
 """How long a schedule is due before it is said that no service has its agent."""
 AT_ONCE = 8
@@ -38,7 +40,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRuns:
-    """What the scheduler needs of whoever runs agents."""
+    """What the scheduler needs of the service that runs agents."""
 
     agents: Collection[str]
     """The names of the agents that can be started here. A schedule without one takes the first."""
@@ -80,13 +82,13 @@ class Scheduler:
         try:
             return await self._run_schedule(record)
         except WindlassError as error:
-            _log.warning("schedule %s: %s", record.name, error)
+            _log.warning("schedule %s: %s", document_name(record), error)
         except Exception:  # noqa: BLE001 - a record that cannot be read must not stop the others
-            _log.exception("schedule %s failed", record.name)
+            _log.exception("schedule %s failed", document_name(record))
         return 0
 
     async def _run_schedule(self, record: SharedRecord) -> int:
-        """Decide about what is due and carry it out. Stops as soon as somebody else is faster."""
+        """Decide about what is due and carry it out. Stops as soon as another is faster."""
         version, idle_until = self._idle_until.get(record.name, (0, 0.0))
         if version == record.version and self._now() < idle_until:
             return 0
@@ -125,7 +127,7 @@ class Scheduler:
             return
         noted = note_trouble(schedule, f"no service on this journal has the agent {schedule.agent}")
         if noted != schedule and await self._store.replace(record, noted) is not None:
-            _log.warning("schedule %s: %s", record.name, noted.last_error)
+            _log.warning("schedule %s: %s", full_name(schedule), noted.last_error)
 
     async def _decide(self, schedule: Schedule) -> Schedule | None:
         due_at = schedule.due_at
@@ -158,7 +160,7 @@ class Scheduler:
     async def _note_failure(self, record_name: str, schedule: Schedule, why: str) -> None:
         """Give up a firing that could not be started in time; before, it is tried again."""
         firing = schedule.firing
-        _log.warning("schedule %s could not start its run: %s", record_name, why)
+        _log.warning("schedule %s could not start its run: %s", full_name(schedule), why)
         if firing is None:
             return
         is_late = self._now() >= firing.decided_at + schedule.catch_up_s

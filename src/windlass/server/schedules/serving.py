@@ -10,7 +10,7 @@ from windlass.core.errors import NothingToDo
 from windlass.ports import Journal, Mailbox
 from windlass.server.access import LOCAL_OWNER, Caller, full_session_name
 from windlass.server.errors import ApiError
-from windlass.server.schedules.records import Schedule
+from windlass.server.schedules.schedule import Schedule
 from windlass.server.schedules.scheduler import ScheduledRuns, Scheduler
 from windlass.server.schedules.store import ScheduleStore
 from windlass.server.session_directory import OwnedSession

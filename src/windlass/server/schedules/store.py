@@ -9,7 +9,7 @@ import msgspec
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.ports import Journal
 from windlass.server.owned_records import OwnedRecords
-from windlass.server.schedules.records import (
+from windlass.server.schedules.schedule import (
     CATCH_UP_S,
     Overlap,
     Schedule,

@@ -1,8 +1,8 @@
-"""Links to one question: whoever has one may answer that question, and nothing else.
+"""Links to one question: the person who has one may answer that question, and nothing else.
 
-The law: a link names the question by its session, call and arguments, is signed with the secret of
-its webhook, and expires. It works once, because a question can be answered once. Opening it changes
-nothing: programs that show a preview of a link open it too.
+Invariant: a link names the question by its session, call and arguments, is signed with the secret
+of its webhook, and expires. It works once, because a question can be answered once. Opening it
+changes nothing: programs that show a preview of a link open it too.
 """
 
 import base64
@@ -13,7 +13,7 @@ import hmac
 import msgspec
 
 from windlass.server.errors import ApiError
-from windlass.server.webhooks.records import Webhook
+from windlass.server.webhooks.webhook import Webhook
 
 LINK_S = 24 * 3600.0
 """How long a link works."""
@@ -64,7 +64,7 @@ def check_link(hook: Webhook, code: str, now: float) -> None:
 
 
 def bad_link() -> ApiError:
-    """Return the error for a link that nobody made, or whose webhook was deleted."""
+    """Return the error for a link that no webhook made, or whose webhook was deleted."""
     return ApiError(
         404,
         "link_not_found",

@@ -14,7 +14,8 @@ from windlass.core.errors import ConfigError, ModelRetry
 from windlass.logs import get_logger
 from windlass.ports import Journal, SharedRecord
 from windlass.server.owned_records import OwnedRecords, full_name
-from windlass.server.webhooks.records import (
+from windlass.server.webhooks.signing import check_secret, make_secret
+from windlass.server.webhooks.webhook import (
     ALL_EVENTS,
     HookCursor,
     HookEvent,
@@ -22,7 +23,6 @@ from windlass.server.webhooks.records import (
     HookMark,
     Webhook,
 )
-from windlass.server.webhooks.signing import check_secret, make_secret
 from windlass.tools.web.guarded_http import parse_web_url
 
 _log = get_logger(__name__)

@@ -12,7 +12,7 @@ from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.owned_records import PageQuery
 from windlass.server.quotas.admission import QuotaStore
 from windlass.server.quotas.costs import COST_KEYS, CostKey, CostRow, beginning_of_day
-from windlass.server.quotas.records import EVERYONE, Quota
+from windlass.server.quotas.quota import EVERYONE, Quota
 from windlass.server.resources import Resource, fill_reply
 from windlass.server.routing import Route
 from windlass.server.service import Service

@@ -1,8 +1,9 @@
 """A schedule and what became of it, as a shared record; and how it decides about a firing.
 
-The law: what is to be done about a firing is written before it is done, by compare and set, so that
-it is decided once. Doing it is safe to repeat: the key of the run follows from the schedule and the
-fire time. A process may die at any point; the next one finds the decision and carries it out.
+Invariant: what is to be done about a firing is written before it is done, by compare and set, so
+that it is decided once. Doing it is safe to repeat: the key of the run follows from the schedule
+and the fire time. A process may die at any point; the next one finds the decision and carries it
+out.
 """
 
 from typing import Any, Literal
@@ -35,7 +36,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Starts a run of an agent at certain times. Times are seconds since the epoch."""
 
     id: str
-    """Unique: a schedule that is deleted and made anew starts runs of its own."""
+    """Unique: a schedule that is deleted and made again starts runs of its own."""
     name: str
     owner: str = ""
     """Whose runs these are: the caller who made the schedule."""

@@ -10,7 +10,7 @@ from msgspec import Meta
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.owned_records import full_name
 from windlass.server.resources import Resource, fill_reply
-from windlass.server.schedules.records import CATCH_UP_S, Overlap, Schedule
+from windlass.server.schedules.schedule import CATCH_UP_S, Overlap, Schedule
 from windlass.server.schedules.store import NewSchedule, ScheduleStore
 from windlass.server.schedules.times import CronTimes, FireTimes, IntervalTimes, OnceTime
 from windlass.server.served_agents import find_agent
