@@ -181,6 +181,17 @@ def show_options(command: CommandT) -> CommandT:
     )
 
 
+def log_option(summary: str) -> Callable[[CommandT], CommandT]:
+    """How a command that runs for long writes its log."""
+    return click.option(
+        "--log-format",
+        type=click.Choice(("text", "json")),
+        default="text",
+        show_default=True,
+        help=summary,
+    )
+
+
 def refuse_without_session(
     *, no_session: bool, latest: bool, session: str | None, fork: bool = False
 ) -> None:

@@ -3,36 +3,24 @@
 import asyncio
 import shlex
 import webbrowser
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
 import windlass.cli.engine as engine_module
-from windlass.agent.agent import Agent
-from windlass.cli.command_context import load_context
-from windlass.cli.journal_option import key_options, log_unsigned, read_keys
-from windlass.cli.options import (
-    agent_options,
-    collect_flags,
-    limit_options,
-    workspace_options,
-)
+from windlass.cli.agent_source import AgentSource
+from windlass.cli.journal_option import key_options, log_unsigned
+from windlass.cli.options import agent_options, limit_options, log_option, workspace_options
 from windlass.core.errors import ConfigError
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.names import show_journal_name
 from windlass.ports import Journal
-from windlass.project.journals import OpenedJournal, journal_name, open_journal
+from windlass.project.journals import journal_name
 from windlass.server.access import LOCAL_OWNER
 from windlass.server.duties import OutsideSettings
 from windlass.server.jwt_tokens import JwtOptions
-from windlass.server.project_agents import (
-    import_agents,
-    load_project_agents,
-    open_project_agents,
-)
 from windlass.server.request_log import set_up_logs
 from windlass.server.service import Service
 from windlass.server.serving import DEFAULT_PORT, ServeOptions, relax_garbage_collector
@@ -132,13 +120,7 @@ Examples:
     metavar="SECONDS",
     help="Seconds between SIGTERM, which ends readiness, and the last request.",
 )
-@click.option(
-    "--log-format",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="How requests are logged, on standard error.",
-)
+@log_option("How requests are logged, on standard error.")
 @agent_options
 @limit_options
 def serve(
@@ -156,28 +138,25 @@ def serve(
     """
     outside = OutsideSettings(public_url=given["public_url"], webhook_hosts=given["webhook_hosts"])
     options = _read_options(given, outside)
-    open_with_keys = partial(open_journal, keys=read_keys(given))
     set_up_logs(given["log_format"])
     placing = None if engine is None else engine_module.LateEngine(engine)
-    make_service = partial(Service, outside=outside, drives=drives, engine=placing)
     entry = EntryOptions(opens_page=opens_page, shows_login=given["shows_login"])
-    if target is not None:
-        make_service = partial(make_service, workspace=given["workspace"] or "per-caller")
-        found = import_agents(target, given["workspace_store"])
-        asyncio.run(_serve_program(found, open_with_keys, journal, options, make_service, entry))
-        return
-    flags = collect_flags({**given, "journal": journal})
-    context = load_context(flags, trust=given["trust"]).with_chosen_model()
-    project_agents = load_project_agents(context.agent, flags, context.agent.project)
+    source = AgentSource(target, journal, given)
 
     async def run() -> None:
-        opened = open_with_keys(journal_name(context.agent.settings))
-        async with opened as kept, open_project_agents(project_agents, kept) as served:
-            for warning in served.warnings:
-                click.echo(warning, err=True)
-            mode = context.agent.settings.workspace
-            settled = partial(make_service, contexts=served.contexts, workspace=mode)
-            service = settled(served.agents, journal=kept)
+        if source.service is not None:
+            await _serve_service(source.service, options, entry)
+            return
+        async with source.open() as opened:
+            service = Service(
+                opened.agents,
+                journal=opened.journal,
+                contexts=opened.contexts,
+                workspace=opened.workspace,
+                outside=outside,
+                drives=drives,
+                engine=placing,
+            )
             await _serve_service(service, options, entry)
 
     asyncio.run(run())
@@ -209,22 +188,6 @@ def _read_jwt_options(given: Mapping[str, Any]) -> JwtOptions | None:
     if not issuer or not audience:
         raise ConfigError("an identity provider needs both --jwt-issuer and --jwt-audience")
     return JwtOptions(issuer=issuer, audience=audience, keys_url=given["jwt_keys"])
-
-
-async def _serve_program(
-    found: Mapping[str, Agent[Any]] | list[Agent[Any]] | Service,
-    open_with_keys: Callable[[str], OpenedJournal],
-    journal: str | None,
-    options: ServeOptions,
-    make_service: Callable[..., Service],
-    entry: EntryOptions,
-) -> None:
-    if isinstance(found, Service):
-        await _serve_service(found, options, entry)
-        return
-    async with open_with_keys(journal_name(named=journal)) as kept:
-        service = make_service(found, journal=kept)
-        await _serve_service(service, options, entry)
 
 
 async def _serve_service(service: Service, options: ServeOptions, entry: EntryOptions) -> None:

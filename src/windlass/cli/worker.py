@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -12,27 +12,14 @@ from windlass.agent.agent import Agent
 from windlass.agent.folder_watch import WAIT_S
 from windlass.agent.sweeping import AcceptsStart
 from windlass.agent.working import SessionWorker, WorkLimits
-from windlass.cli.command_context import load_context
-from windlass.cli.journal_option import key_options, log_unsigned, read_keys
-from windlass.cli.options import (
-    agent_options,
-    collect_flags,
-    limit_options,
-    workspace_store_option,
-)
+from windlass.cli.agent_source import AgentSource
+from windlass.cli.journal_option import key_options, log_unsigned
+from windlass.cli.options import agent_options, limit_options, log_option, workspace_store_option
 from windlass.core.errors import ConfigError
 from windlass.core.events import RunStarted
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal
-from windlass.project.journals import OpenedJournal, journal_name, open_journal
-from windlass.server.project_agents import (
-    import_agents,
-    load_project_agents,
-    open_project_agents,
-)
 from windlass.server.request_log import set_up_logs
-from windlass.server.served_agents import name_agents, share_journal
-from windlass.server.service import Service
 from windlass.server.serving import StopSignals, relax_garbage_collector
 from windlass.server.start_request import is_served_run
 
@@ -47,7 +34,7 @@ class WorkPlan:
     limits: WorkLimits
     engine: str | None
     drift: "fleet.DriftPolicy"
-    accepts: AcceptsStart | None = None
+    accepts: AcceptsStart | None
 
     def make_worker(
         self, agents: Mapping[str, Agent[Any]]
@@ -116,13 +103,7 @@ Examples:
     metavar="SECONDS",
     help="Seconds between two looks for work.",
 )
-@click.option(
-    "--log-format",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="How the work is logged, on standard error.",
-)
+@log_option("How the work is logged, on standard error.")
 @agent_options
 @limit_options
 def worker(target: str | None, journal: str | None, **given: Any) -> None:  # noqa: ANN401 - the flags of click
@@ -139,35 +120,19 @@ def worker(target: str | None, journal: str | None, **given: Any) -> None:  # no
         sweep_s=given["sweep"],
         workspace_wait_s=given["workspace_wait"],
     )
-    plan = WorkPlan(limits, given["engine"], given["drift"])
     set_up_logs(given["log_format"])
-    if target is not None:
-        opened = open_journal(journal_name(named=journal), read_keys(given))
-        asyncio.run(_work_for_program(target, given["workspace_store"], opened, plan))
-        return
-    flags = collect_flags({**given, "journal": journal})
-    context = load_context(flags, trust=given["trust"]).with_chosen_model()
-    project_agents = load_project_agents(context.agent, flags, context.agent.project)
+    source = AgentSource(target, journal, given)
+    if source.service is not None:
+        raise ConfigError(f"{target} is a service: name its agents, or run windlass serve {target}")
+    # A run that a person began in a terminal on the same journal is theirs to resume.
+    accepts = None if source.is_program else _was_left_to_workers
+    plan = WorkPlan(limits, given["engine"], given["drift"], accepts)
 
     async def run() -> None:
-        opened = open_journal(journal_name(context.agent.settings), read_keys(given))
-        async with opened as kept, open_project_agents(project_agents, kept) as served:
-            for warning in served.warnings:
-                click.echo(warning, err=True)
-            # A run that somebody began in a terminal on the same journal is theirs to resume.
-            await _work(served.agents, kept, replace(plan, accepts=_was_left_to_workers))
+        async with source.open() as opened:
+            await _work(opened.agents, opened.journal, plan)
 
     asyncio.run(run())
-
-
-async def _work_for_program(
-    target: str, workspace_store: str | None, opened: OpenedJournal, plan: WorkPlan
-) -> None:
-    found = import_agents(target, workspace_store)
-    if isinstance(found, Service):
-        raise ConfigError(f"{target} is a service: name its agents, or run windlass serve {target}")
-    async with opened as kept:
-        await _work(share_journal(name_agents(found), kept), kept, plan)
 
 
 def _was_left_to_workers(start: RunStarted) -> bool:
