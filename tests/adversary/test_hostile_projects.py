@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from windlass.cli.output import show_whole_call
-from windlass.cli.prompt_input import read_prompt
 from windlass.cli.question_prompt import QuestionPrompt
+from windlass.cli.run import read_prompt
 from windlass.cli.screen import Screen
 from windlass.cli.status import StatusLine
 from windlass.cli.terminal import Keyboard

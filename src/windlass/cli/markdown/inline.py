@@ -5,7 +5,6 @@ piece of the text tells, or until the line ends.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 STRONG = "bold"
@@ -144,8 +143,3 @@ def strip_marks(text: str) -> str:
     """The text of a line as it is shown, without its marks."""
     pieces, _ = InlineState().read(text, whole=True)
     return "".join(piece for _, piece in pieces)
-
-
-def iter_styled(text: str) -> Iterator[StyledText]:
-    """The styled pieces of a line that is complete."""
-    yield from InlineState().read(text, whole=True)[0]

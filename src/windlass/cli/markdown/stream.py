@@ -1,14 +1,13 @@
 """A reply in Markdown, shown while it streams.
 
-The law: nothing that was shown is ever redrawn. A word appears when it is complete, a line of code
-when it has ended, and a table when all of it is known.
+Invariant: nothing that was shown is ever redrawn. A word appears when it is complete, a line of
+code when it has ended, and a table when all of it is known.
 """
 
 import re
 
-from windlass.cli.markdown.code import CodeBlock
+from windlass.cli.markdown.blocks import CodeBlock, TableRows
 from windlass.cli.markdown.inline import EMPHASIS, FAINT, InlineState
-from windlass.cli.markdown.table import TableRows
 from windlass.cli.screen import Screen
 
 HEADING = "bold cyan"
