@@ -1,4 +1,4 @@
-"""The agents that `windlass serve` and `windlass worker` run, and the journal that they run on."""
+"""The agents that `serve`, `worker` and `mcp serve` run, and the journal that they run on."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -40,15 +40,22 @@ class AgentSource:
     `service` is set instead if the program makes a service, which has agents and a journal.
     """
 
-    def __init__(self, target: str | None, journal: str | None, given: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        target: str | None,
+        journal: str | None,
+        given: Mapping[str, Any],
+        *,
+        quiet: bool = False,
+    ) -> None:
         """Load the settings of this folder, or the program. Raises ConfigError."""
-        self._keys = read_keys(given)
+        self._keys = read_keys(given) if "signing_key" in given else None
         self.is_program = target is not None
         self.service: Service | None = None
         self._named: Mapping[str, Agent[Any]] = {}
         self._project_agents: Mapping[str, ProjectAgent] = {}
         if target is not None:
-            found = import_agents(target, given["workspace_store"])
+            found = import_agents(target, given.get("workspace_store"))
             if isinstance(found, Service):
                 self.service = found
             else:
@@ -57,7 +64,7 @@ class AgentSource:
             self._workspace: WorkspaceMode = given.get("workspace") or "per-caller"
             return
         flags = collect_flags({**given, "journal": journal})
-        agent = load_context(flags, trust=given["trust"]).with_chosen_model().agent
+        agent = load_context(flags, quiet=quiet, trust=given["trust"]).with_chosen_model().agent
         self._project_agents = load_project_agents(agent, flags, agent.project)
         self._journal = journal_name(agent.settings)
         self._workspace = agent.settings.workspace

@@ -19,7 +19,7 @@ from windlass.cli.output import (
     show_whole_call,
 )
 from windlass.cli.resume import resume_run
-from windlass.cli.screen import QUIET, Screen
+from windlass.cli.screen import QUIET
 from windlass.cli.trust import trust_option
 from windlass.core.errors import ConfigError, NothingToDo, WindlassError
 from windlass.core.fold.run import fold
@@ -137,7 +137,9 @@ async def _answer_question(
         name = await _choose_waiting(journal, session)
         question = await _find_question(journal, name, call)
         if not quiet:
-            _show_answer(screen, question, reply)
+            word = "no" if isinstance(reply, Deny) else "yes"
+            screen.write_line(f"{word} to {question.call.name}", QUIET, mark=screen.glyphs.person)
+            show_whole_call(screen, question)
             await _show_changes(context, journal, name, question, flags)
         if not isinstance(reply, Deny):
             _check_was_read(question, digest)
@@ -172,12 +174,6 @@ async def _resume_answered(
         line = "The answer is recorded, but the run could not be resumed here."
         context.terminal.screen.write_line(line)
         raise
-
-
-def _show_answer(screen: Screen, question: Question, reply: PersonAnswer) -> None:
-    word = "no" if isinstance(reply, Deny) else "yes"
-    screen.write_line(f"{word} to {question.call.name}", QUIET, mark=screen.glyphs.person)
-    show_whole_call(screen, question)
 
 
 async def _show_changes(

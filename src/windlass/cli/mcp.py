@@ -3,14 +3,13 @@
 import asyncio
 import sys
 import webbrowser
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 
-from windlass.cli.command_context import load_context
+from windlass.cli.agent_source import AgentSource
 from windlass.cli.exit_codes import FAILED
 from windlass.cli.options import agent_options, collect_flags, limit_options
 from windlass.cli.screen import BAD, GOOD, QUIET, TROUBLE, Screen
@@ -20,20 +19,14 @@ from windlass.core.errors import ConfigError, FolderNotTrusted, NothingToDo
 from windlass.core.suggestions import suggest_names
 from windlass.core.text_clip import printable_line, reveal_line
 from windlass.environ import read_process_environment
-from windlass.project.agents import ProjectAgent, configured_servers
+from windlass.project.agents import configured_servers
 from windlass.project.file_edits import read_mcp_entries, write_mcp_entries
 from windlass.project.files import load_settings, project_servers
-from windlass.project.journals import journal_name, open_journal
 from windlass.project.mcp_tokens import SecretTokens
 from windlass.project.server_scripts import server_command
 from windlass.project.snapshot import MCP_FILE
 from windlass.project.trust import ProjectFolder, explain_no_trust, keep_trust, open_project
 from windlass.server import mcp as mcp_server
-from windlass.server.project_agents import (
-    import_agents,
-    load_project_agents,
-    open_project_agents,
-)
 from windlass.server.service import Service
 from windlass.tools.mcp.config import McpHttp, McpStdio
 from windlass.tools.mcp.http import build_keeper
@@ -112,7 +105,9 @@ def list_() -> None:
     for name, entry in found.items():
         # The file is the project's, and its names are written to the terminal as they are.
         mark = f"{printable_line(name):<16}"
-        screen.write_line(_describe_target(entry), mark=mark, mark_style=GOOD)
+        # As it is written, with `${NAME}` unexpanded.
+        target = str(entry.get("url") or " ".join(server_command(entry)))
+        screen.write_line(reveal_line(target), mark=mark, mark_style=GOOD)
     if not found:
         screen.write_line("No MCP servers. To add one: windlass mcp add NAME COMMAND …", QUIET)
         return
@@ -135,7 +130,7 @@ Examples, as the settings of a client would have them:
 )
 @agent_options
 @limit_options
-def serve(target: str | None, journal: str | None, trust: bool | None, **given: Any) -> None:  # noqa: ANN401 - the flags of click
+def serve(target: str | None, journal: str | None, **given: Any) -> None:  # noqa: ANN401 - the flags of click
     """Serve agents as MCP tools, over standard input and output.
 
     A client starts this command. Each agent is a tool; a run goes on in the journal if the client
@@ -143,30 +138,23 @@ def serve(target: str | None, journal: str | None, trust: bool | None, **given: 
     """
     if find_spec("mcp") is None:
         raise ConfigError("windlass mcp serve needs an extra: pip install 'windlass[mcp]'")
-    if target is not None:
-        asyncio.run(_serve_program(target, journal))
-        return
-    flags = collect_flags({**given, "journal": journal})
-    context = load_context(flags, quiet=True, trust=trust).with_chosen_model()
-    project_agents = load_project_agents(context.agent, flags, context.agent.project)
-    asyncio.run(_serve_project(project_agents, journal_name(context.agent.settings)))
+    source = AgentSource(target, journal, given, quiet=True)
 
+    async def run() -> None:
+        if source.service is not None:
+            await mcp_server.serve_stdio(source.service)
+            return
+        async with source.open() as opened:
+            await mcp_server.serve_stdio(
+                Service(
+                    opened.agents,
+                    journal=opened.journal,
+                    contexts=opened.contexts,
+                    workspace=opened.workspace,
+                )
+            )
 
-async def _serve_project(agents: Mapping[str, ProjectAgent], place: str) -> None:
-    async with open_journal(place) as kept, open_project_agents(agents, kept) as served:
-        for warning in served.warnings:
-            click.echo(warning, err=True)
-        service = Service(served.agents, journal=kept, contexts=served.contexts)
-        await mcp_server.serve_stdio(service)
-
-
-async def _serve_program(target: str, journal: str | None) -> None:
-    found = import_agents(target)
-    if isinstance(found, Service):
-        await mcp_server.serve_stdio(found)
-        return
-    async with open_journal(journal_name(named=journal)) as kept:
-        await mcp_server.serve_stdio(Service(found, journal=kept))
+    asyncio.run(run())
 
 
 @mcp.command()
@@ -303,11 +291,6 @@ async def _test_servers(
         screen.write_line(line, mark=screen.glyphs.yes, mark_style=GOOD)
         show_tools(screen, [tool.spec for tool in tools])
     return all_reached
-
-
-def _describe_target(entry: dict[str, Any]) -> str:
-    """The URL or the command of a server as it is written, with `${NAME}` unexpanded."""
-    return reveal_line(str(entry.get("url") or " ".join(server_command(entry))))
 
 
 def _parse_pairs(given: tuple[str, ...], option: str) -> dict[str, str]:

@@ -171,7 +171,9 @@ def suppress_echo() -> Generator[None]:
         return
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
-    _set_flags(fd, termios.ECHO, on=False)
+    quiet = termios.tcgetattr(fd)
+    quiet[LOCAL_FLAGS] &= ~termios.ECHO
+    termios.tcsetattr(fd, termios.TCSADRAIN, quiet)
     try:
         yield
     finally:
@@ -222,12 +224,3 @@ def _is_foreground(fd: int) -> bool:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
         return False
-
-
-def _set_flags(fd: int, flags: int, *, on: bool) -> None:
-    attributes = termios.tcgetattr(fd)
-    if on:
-        attributes[LOCAL_FLAGS] |= flags
-    else:
-        attributes[LOCAL_FLAGS] &= ~flags
-    termios.tcsetattr(fd, termios.TCSADRAIN, attributes)
