@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from windlass.server.errors import ApiError
     from windlass.server.guard import AccessRules
     from windlass.server.limits import ServiceLimits
-    from windlass.server.quotas.admission import QuotaStore
-    from windlass.server.quotas.quota import Quota
+    from windlass.server.quotas.quota import Quota, QuotaStore
     from windlass.server.schedules.store import NewSchedule, ScheduleStore
     from windlass.server.schedules.times import CronTimes, IntervalTimes, OnceTime
     from windlass.server.service import Service
@@ -68,7 +67,7 @@ LAZY_MODULES: LazyModules = {
     "OnceTime": "windlass.server.schedules.times",
     "OutsideSettings": "windlass.server.duties",
     "Quota": "windlass.server.quotas.quota",
-    "QuotaStore": "windlass.server.quotas.admission",
+    "QuotaStore": "windlass.server.quotas.quota",
     "ScheduleStore": "windlass.server.schedules.store",
     "ServeOptions": "windlass.server.serving",
     "Service": "windlass.server.service",

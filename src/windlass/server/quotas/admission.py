@@ -19,8 +19,8 @@ from windlass.core.session_summary import SessionState
 from windlass.ports import Journal, SessionCatalog, SharedBudgets, SharedRecords
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
-from windlass.server.owned_records import OwnedRecords, PageQuery
-from windlass.server.quotas.quota import EVERYONE, Quota, QuotaUse, RecentStart
+from windlass.server.owned_records import PageQuery
+from windlass.server.quotas.quota import EVERYONE, Quota, QuotaStore
 
 USE_KIND = "quota-use"
 WINDOW_S = 60.0
@@ -36,16 +36,17 @@ ReadState = Callable[[str], Awaitable[SessionState | None]]
 """Returns the state of a session; None if it has not begun."""
 
 
-class QuotaStore(OwnedRecords[Quota]):
-    """The quotas of one journal."""
+class RecentStart(msgspec.Struct, frozen=True, array_like=True):
+    """A run that was begun."""
 
-    def __init__(self, journal: Journal) -> None:
-        super().__init__(journal, "quota", Quota)
+    at: float
+    session: str
 
-    async def put(self, quota: Quota) -> None:
-        """Keep a quota, in place of the one of that name if there is one."""
-        if await self.change(quota.name, lambda _: quota) is None:
-            await self.add(quota)
+
+class QuotaUse(msgspec.Struct, frozen=True):
+    """The runs that a caller has begun lately under a quota, the oldest first."""
+
+    starts: tuple[RecentStart, ...] = ()
 
 
 class QuotaBook:

@@ -1,10 +1,12 @@
-"""A quota: how much each caller may use of an agent; and what it has used lately."""
+"""A quota: how much each caller may use of an agent."""
 
 from decimal import Decimal
 
 import msgspec
 
 from windlass.core.limits import Budget, check_numbers, make_exact
+from windlass.ports import Journal
+from windlass.server.owned_records import OwnedRecords
 
 EVERYONE = "*"
 """As a caller: each of them on its own. As an agent: all of them together."""
@@ -43,14 +45,13 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Budget(f"quota {self.name} of {caller or 'owner'}", self.usd_per_day, per="day")
 
 
-class RecentStart(msgspec.Struct, frozen=True, array_like=True):
-    """A run that was begun."""
+class QuotaStore(OwnedRecords[Quota]):
+    """The quotas of one journal."""
 
-    at: float
-    session: str
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal, "quota", Quota)
 
-
-class QuotaUse(msgspec.Struct, frozen=True):
-    """The runs that a caller has begun lately under a quota, the oldest first."""
-
-    starts: tuple[RecentStart, ...] = ()
+    async def put(self, quota: Quota) -> None:
+        """Keep a quota, in place of the one of that name if there is one."""
+        if await self.change(quota.name, lambda _: quota) is None:
+            await self.add(quota)

@@ -7,15 +7,15 @@ import pytest
 
 from service import run_service
 from windlass import Agent, ConfigError
-from windlass.core.errors import FolderNotTrusted
-from windlass.journals import MemoryJournal
-from windlass.project import load_agent, open_project
-from windlass.server import Service
-from windlass.server.project_agents import (
+from windlass.cli.agent_source import (
     import_agents,
     load_project_agents,
     open_project_agents,
 )
+from windlass.core.errors import FolderNotTrusted
+from windlass.journals import MemoryJournal
+from windlass.project import load_agent, open_project
+from windlass.server import Service
 from windlass.testing import ScriptedModel
 
 SETTINGS = """
