@@ -296,7 +296,7 @@ def test_old_sessions_are_deleted_when_that_is_confirmed(path: Path) -> None:
     assert run(path, "prune", "--older-than", "1.5d", "--yes").output == "1 session deleted\n"
     assert len(run(path, "list").output.splitlines()) == 3
     wrong = run(path, "prune", "--older-than", "soon")
-    assert (wrong.exit_code != 0, "write it as 90m, 12h, 30d or 4w" in wrong.output) == (True, True)
+    assert (wrong.exit_code != 0, "write 90s, 15m, 12h, 30d or 4w" in wrong.output) == (True, True)
 
 
 def test_sessions_are_deleted_when_that_is_confirmed(path: Path) -> None:

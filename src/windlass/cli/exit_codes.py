@@ -52,6 +52,7 @@ BUSY: Final = 11
 NOTHING: Final = 12
 UNTRUSTED: Final = 13
 LET_GO: Final = 14
+HUNG_UP: Final = 129
 INTERRUPTED: Final = 130
 ENDED: Final = 143
 

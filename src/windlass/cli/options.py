@@ -231,5 +231,5 @@ def read_duration(option: str, text: str) -> float:
     except InvalidSetting:
         seconds = None
     if seconds is None:
-        raise ConfigError(f"{option} {text!r} is not a time: write 90s, 15m, 12h or 30d")
+        raise ConfigError(f"{option} {text!r} is not a time: write 90s, 15m, 12h, 30d or 4w")
     return seconds

@@ -2,7 +2,7 @@
 
 import math
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -82,7 +82,7 @@ async def create_schedule(service: Service, request: HttpRequest) -> Reply:
         times = IntervalTimes(times.every_s, start)
     caller = request.caller
     store = open_schedules(service)
-    fields = msgspec.structs.asdict(body) | {"times": times}
+    fields: dict[str, Any] = msgspec.structs.asdict(body) | {"times": times}
     new = NewSchedule(owner=caller.name, context=caller.context, **fields)
     made = await store.create_schedule(new)
     await store.check_count(made, service.limits.schedules_per_owner)
