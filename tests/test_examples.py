@@ -34,7 +34,7 @@ PRINTS = {
     ],
     "skills_and_knowledge": ["Painted.", "Two coats."],
     "declared_tools": ["['hook 1', 'jib 2', '; rm -rf 0'] Sorted."],
-    "cloud_models": ["Two tonnes. (1 signed request)"],
+    "cloud_models": ["Two tonnes. (the key came along: True)"],
     "tool_search": ["['search_tools', 'call_tool']", "vessel117: 3 hours"],
     "secret_store": ["found: True", "the key is [secret: HARBOUR_KEY]"],
     "mcp_questions": [
@@ -43,7 +43,6 @@ PRINTS = {
         "2 nights in Oslo",
         "[The server asked: Where to? - answered] It is booked.",
     ],
-    "mcp_login": ["sign in at authorize", "Done. 1", "Done. 1"],
     "code_interpreter": ["338350"],
     "interpreter_tools": ["('Lisbon', 20)", "Lisbon was warmer. I looked at 20 days."],
     "browser": [

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from proof.wire_faults import FAULTS
 from windlass.testing.chat_wire import (
     DONE,
     call_chunks,
@@ -20,7 +21,6 @@ from windlass.testing.chat_wire import (
 )
 from windlass.testing.fault_server import ReceivedRequest
 from windlass.testing.wire import WireAnswer, split_pieces, stream_answer, wait, with_crlf
-from windlass.testing.wire_faults import FAULTS
 
 EXPECTED = "Hello there."
 FINAL = b'"final_answer"'

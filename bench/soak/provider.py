@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 from plan import SoakPlan, parse_plan
 
+from proof.wire_faults import FAULTS, WireFault
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_chunk
 from windlass.testing.fault_server import FaultServer, ReceivedRequest
 from windlass.testing.wire import WireAnswer, WireWait, stream_answer, wait
-from windlass.testing.wire_faults import FAULTS, WireFault
 
 FAULTY = 0.12
 """The share of the requests that fail."""

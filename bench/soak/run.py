@@ -21,6 +21,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from audit import SoakAudit, adopt_orphans, audit_sessions, count_leftover_processes
 from gauge import ProcessSample, SampleTrend, find_trends, trend_table
 from life import WorkPlace

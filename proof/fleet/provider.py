@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from proof.fleet.app import CALLS
-from windlass.testing import FaultServer, LimitedProvider, ReceivedRequest
+from proof.limited_provider import LimitedProvider
+from windlass.testing import FaultServer, ReceivedRequest
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_answer
 from windlass.testing.wire import WireAnswer, stream_answer, wait
 

@@ -12,7 +12,8 @@ from keyring.backends import fail
 
 from cli_types import Cli
 from memory_keyring import MemoryKeyring, use_memory_keyring
-from windlass.testing import FaultServer, OAuthService, serve_in_thread
+from oauth_service import OAuthService
+from windlass.testing import FaultServer, serve_in_thread
 
 pytest.importorskip("mcp", reason="needs the extra `mcp`")
 pytestmark = [pytest.mark.contract("T15"), pytest.mark.slow, pytest.mark.realtime]

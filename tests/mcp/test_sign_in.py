@@ -14,10 +14,11 @@ import pytest
 
 from mcp_peers import tool_caller
 from memory_keyring import MemoryKeyring, use_memory_keyring
+from oauth_service import OAuthService
 from windlass.core.errors import ConfigError
 from windlass.project.mcp_tokens import SecretTokens
 from windlass.project.secrets import SecretStore
-from windlass.testing import FaultServer, OAuthService
+from windlass.testing import FaultServer
 from windlass.testing.fault_server import ReceivedRequest
 from windlass.testing.wire import WireAnswer, refuse_with
 from windlass.tools.mcp.config import McpHttp

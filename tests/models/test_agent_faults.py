@@ -7,6 +7,8 @@ import asyncio
 
 import pytest
 
+from proof.wire_faults import BREAKS, PING, REFUSALS, STALLS, WireFault
+from proof.wire_oddities import ODDITIES, WireOddity
 from windlass import (
     Agent,
     FailedByModel,
@@ -30,8 +32,6 @@ from windlass.testing.chat_wire import (
 )
 from windlass.testing.fault_server import FaultServer
 from windlass.testing.wire import WireAnswer, drop, hang_up, refuse_with, stall, stream_answer, wait
-from windlass.testing.wire_faults import BREAKS, PING, REFUSALS, STALLS, WireFault
-from windlass.testing.wire_oddities import ODDITIES, WireOddity
 
 pytestmark = pytest.mark.slow
 

@@ -10,6 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bedrock_wire import (
+    bedrock_answer,
+    bedrock_stream,
+    call_frames,
+    delta_frame,
+    encode_frame,
+    end_frames,
+    event_frame,
+    exception_frame,
+    text_frames,
+)
 from transcripts import (
     CONVERSATION,
     HERE,
@@ -45,17 +56,6 @@ from windlass.models.bedrock.reader import BedrockReader
 from windlass.models.http.frames import FrameParser
 from windlass.models.options import ModelOptions
 from windlass.testing import Trace, VirtualClock
-from windlass.testing.bedrock_wire import (
-    bedrock_answer,
-    bedrock_stream,
-    call_frames,
-    delta_frame,
-    encode_frame,
-    end_frames,
-    event_frame,
-    exception_frame,
-    text_frames,
-)
 from windlass.testing.fault_server import FaultServer
 from windlass.testing.wire import WireAnswer, drop, refuse_with, reset, stall, stream_answer
 

@@ -17,7 +17,9 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 import pytest
 
+from bedrock_wire import bedrock_answer, text_frames
 from certificates import make_certificate
+from cloud_services import AwsService, EntraService, GoogleService, read_form
 from windlass import Agent, FailedByModel
 from windlass.core.errors import ConfigError, ModelError
 from windlass.core.messages import TextPart, UserMessage
@@ -28,9 +30,7 @@ from windlass.models.cloud import signing
 from windlass.models.cloud.sigv4 import AwsKeys, SigningScope, sign_headers
 from windlass.models.resolve import can_sign_in, resolve_model
 from windlass.testing import VirtualClock
-from windlass.testing.bedrock_wire import bedrock_answer, text_frames
 from windlass.testing.chat_wire import sse_event, text_answer
-from windlass.testing.cloud_services import AwsService, EntraService, GoogleService, read_form
 from windlass.testing.fault_server import FaultServer, ReceivedRequest
 from windlass.testing.wire import WireAnswer, refuse_with, stream_answer
 

@@ -9,6 +9,8 @@ from contextlib import aclosing
 
 import pytest
 
+from proof.wire_faults import BREAKS, REFUSALS, STALLS, WireFault
+from proof.wire_oddities import ODDITIES, WireOddity
 from windlass.core.errors import ModelError
 from windlass.core.events import ReplyEnd, ReplyPiece, StreamOpened, TextDelta, UsageDelta
 from windlass.core.messages import TextPart, ThinkingPart, UserMessage
@@ -21,8 +23,6 @@ from windlass.testing import ModelConformance
 from windlass.testing.chat_wire import DONE, finish_chunk, text_answer, text_chunk
 from windlass.testing.fault_server import FaultServer, serve_in_thread
 from windlass.testing.wire import refuse_with, stall, stream_answer
-from windlass.testing.wire_faults import BREAKS, REFUSALS, STALLS, WireFault
-from windlass.testing.wire_oddities import ODDITIES, WireOddity
 
 KEY = "sk-test-0123456789abcdef"
 PROMPT = Prompt("", "Be brief.", [UserMessage((TextPart("Hello?"),))], (), "auto", 256)

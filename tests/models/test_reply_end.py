@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from proof.wire_faults import PING
 from windlass import Agent
 from windlass.models.http.post import AFTER_FINISH_S
 from windlass.testing import VirtualClock
@@ -23,7 +24,6 @@ from windlass.testing.chat_wire import (
 )
 from windlass.testing.fault_server import FaultServer
 from windlass.testing.wire import WireAct, WireAnswer, append_acts, stall, stream_answer, wait
-from windlass.testing.wire_faults import PING
 
 pytestmark = pytest.mark.contract("S8")
 

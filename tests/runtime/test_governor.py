@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 from typing_extensions import override
 
+from proof.limited_provider import LimitDialect, LimitedProvider
 from windlass import Agent, Limits, RetryPolicy, RunResult
 from windlass.core.errors import JournalFailed
 from windlass.core.events import AttemptFailed, AttemptStarted, SteeringGiven
@@ -14,9 +15,8 @@ from windlass.core.rate_limits import LimitReport, RateLimits
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import SharedRecord
 from windlass.runtime.governor import ProviderGovernor
-from windlass.testing import FaultServer, LimitedProvider, ScriptedModel, VirtualClock
+from windlass.testing import FaultServer, ScriptedModel, VirtualClock
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_answer
-from windlass.testing.limited_provider import LimitDialect
 
 pytestmark = [pytest.mark.slow, pytest.mark.contract("F1")]
 KEY = "sk-test-0123456789abcdef"

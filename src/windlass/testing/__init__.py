@@ -33,11 +33,9 @@ from windlass.testing.faults import (
 from windlass.testing.gates import BrokenGate, FixedGate, GateConformance
 from windlass.testing.journals import JournalConformance
 from windlass.testing.leases import AppendSignalsConformance, SessionLeasesConformance
-from windlass.testing.limited_provider import LimitedProvider
 from windlass.testing.live import LiveChannelConformance
 from windlass.testing.mailbox import MailboxConformance
 from windlass.testing.models import ModelConformance
-from windlass.testing.oauth_service import OAuthService
 from windlass.testing.prompts import PromptChecker, check_prompt
 from windlass.testing.script_words import (
     call,
@@ -87,11 +85,9 @@ __all__ = [
     "HungJournal",
     "IgnoreCancel",
     "JournalConformance",
-    "LimitedProvider",
     "LiveChannelConformance",
     "MailboxConformance",
     "ModelConformance",
-    "OAuthService",
     "PowerCut",
     "PowerCutJournal",
     "PromptChecker",

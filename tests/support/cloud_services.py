@@ -100,7 +100,7 @@ class TokenService:
     """The tokens given out, and when each expires."""
     grants: list[ReceivedRequest] = field(default_factory=list[ReceivedRequest])
 
-    def check_grant(self, request: ReceivedRequest) -> str:  # noqa: ARG002 - by default, all are granted
+    def check_grant(self, request: ReceivedRequest) -> str:
         return ""
 
     def __call__(self, request: ReceivedRequest) -> WireAnswer:
@@ -130,7 +130,7 @@ class EntraService(TokenService):
     """The sign-in service of Azure: a client must prove who it is, for the right resource."""
 
     client_id = "client"
-    client_secret = "a-client-secret"  # noqa: S105 - the secret of the stand-in
+    client_secret = "a-client-secret"
     scope = "https://cognitiveservices.azure.com/.default"
 
     @override
@@ -184,7 +184,7 @@ class GoogleService(TokenService):
             )
         except jwt.PyJWTError as error:
             return f"invalid_grant: {error}"
-        if claims["iss"] != self.email or claims["exp"] - claims["iat"] > 3600:  # noqa: PLR2004
+        if claims["iss"] != self.email or claims["exp"] - claims["iat"] > 3600:
             return "invalid_grant: not a statement of this account"
         return "" if claims.get("scope") else "invalid_scope"
 

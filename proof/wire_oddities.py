@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from proof.wire_faults import PING
 from windlass.testing.chat_wire import (
     DONE,
     call_chunk,
@@ -24,7 +25,6 @@ from windlass.testing.wire import (
     wait,
     with_crlf,
 )
-from windlass.testing.wire_faults import PING
 
 BIG = "x" * 5_000_000
 MANY = 100_000
