@@ -286,11 +286,14 @@ async def _request_token(
 def _name_client(
     client: OAuthClient, form: dict[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the form and the headers that say who asks."""
+    """Return the form and the headers that say who asks.
+
+    The form names the client also beside Basic: some servers look it up before they check it.
+    """
+    form = {**form, "client_id": client.client_id}
     if client.method == "client_secret_basic":
         pair = f"{quote(client.client_id, safe='')}:{quote(client.secret, safe='')}"
         return form, {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
-    form = {**form, "client_id": client.client_id}
     if client.method == "client_secret_post":
         form["client_secret"] = client.secret
     return form, {}
