@@ -9,22 +9,24 @@ import pytest
 
 from windlass.core.errors import ConfigError
 from windlass.tools.mcp.config import McpHttp, mcp_settings
-from windlass.tools.mcp.oauth.documents import (
-    Challenge,
+from windlass.tools.mcp.oauth.discovery import (
     ResourceMetadata,
     ServerMetadata,
-    check_encrypted,
     check_issuer,
     check_resource,
     choose_scope,
     join_scopes,
-    read_challenge,
     resource_metadata_urls,
     server_metadata_urls,
 )
 from windlass.tools.mcp.oauth.grants import make_challenge
 from windlass.tools.mcp.oauth.redirect import open_redirect
-from windlass.tools.mcp.oauth.requests import OAuthRequests
+from windlass.tools.mcp.oauth.requests import (
+    Challenge,
+    OAuthRequests,
+    check_encrypted,
+    read_challenge,
+)
 from windlass.tools.mcp.oauth.settings import McpSignIn
 from windlass.tools.mcp.oauth.tokens import McpToken, OAuthClient
 from windlass.tools.unavailable import ToolUnavailable

@@ -22,9 +22,9 @@ from windlass.tools.mcp.http_bodies import (
     PendingEvents,
     iterate_bounded,
 )
-from windlass.tools.mcp.oauth.documents import read_challenge
 from windlass.tools.mcp.oauth.grants import ShowPage
 from windlass.tools.mcp.oauth.keeper import TokenKeeper
+from windlass.tools.mcp.oauth.requests import read_challenge
 from windlass.tools.mcp.oauth.tokens import McpTokenStore
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
-"""How a token is had: the grants of OAuth 2.1, with PKCE and the resource that it is for.
+"""The grants of OAuth 2.1, with PKCE and the resource that the token is for.
 
-The law: a code is exchanged only with the verifier of its own request, at the server that gave it.
-What goes into an error is the server's word for what went wrong, never a code, a token or a secret.
+Invariant: a code is exchanged only with the verifier of its own request, at the server that gave
+it. What goes into an error is the server's word for what went wrong, never a code, a token or a
+secret.
 """
 
 import base64
@@ -13,11 +14,11 @@ from contextlib import suppress
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from windlass.core.errors import ConfigError
 from windlass.core.text_clip import printable_line
-from windlass.tools.mcp.oauth.discovery import Discovered
-from windlass.tools.mcp.oauth.documents import OFFLINE_SCOPE, ServerMetadata
+from windlass.tools.mcp.oauth.discovery import OFFLINE_SCOPE, Discovered, ServerMetadata
 from windlass.tools.mcp.oauth.redirect import RedirectAnswer, RedirectServer
 from windlass.tools.mcp.oauth.requests import HttpAnswer, OAuthRequests
 from windlass.tools.mcp.oauth.settings import McpCredentials, McpSignIn
@@ -29,7 +30,8 @@ TOKEN_CHARS_MAX = 65_536
 ASSERTION_S = 300
 _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _SECRET_FIELDS = ("code", "code_verifier", "refresh_token", "client_assertion")
-_METHODS = ("none", "client_secret_basic", "client_secret_post")
+_SECRET_METHODS = ("client_secret_basic", "client_secret_post")
+_METHODS = ("none", *_SECRET_METHODS)
 
 ShowPage = Callable[[str], Awaitable[None]]
 """Shows a person the address at which to sign in."""
@@ -66,7 +68,7 @@ async def find_client(
     if settings.client_id:
         method = "none"
         if settings.client_secret:
-            method = _choose_method(methods, ("client_secret_basic", "client_secret_post"))
+            method = _choose_method(methods, _SECRET_METHODS)
         return OAuthClient(settings.client_id, settings.client_secret, method, redirect_uri)
     if settings.client_metadata_url and server.client_id_metadata_document_supported:
         return OAuthClient(settings.client_metadata_url, redirect_uri=redirect_uri)
@@ -84,17 +86,15 @@ async def find_client(
 async def _register_client(
     requests: OAuthRequests, url: str, method: str, redirect_uri: str
 ) -> OAuthClient:
-    answer = await requests.post_json(
-        url,
-        {
-            "client_name": CLIENT_NAME,
-            "redirect_uris": [redirect_uri],
-            "grant_types": ["authorization_code", "refresh_token"],
-            "response_types": ["code"],
-            "token_endpoint_auth_method": method,
-            "application_type": "native",
-        },
-    )
+    about = {
+        "client_name": CLIENT_NAME,
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": method,
+        "application_type": "native",
+    }
+    answer = await requests.send("POST", url, content=about)
     if not answer.is_good:
         raise _describe_refusal(answer, "the authorization server did not register a client")
     given = answer.decode(_RegisteredClient)
@@ -151,7 +151,7 @@ async def authorize(
         "redirect_uri": client.redirect_uri,
         "code_verifier": verifier,
     }
-    return await _request_token(requests, found, client, scope, form)
+    return await request_token(requests, _describe_token(found, client, scope), form)
 
 
 def make_challenge(verifier: str) -> str:
@@ -179,18 +179,17 @@ async def request_by_credentials(
     form = {"grant_type": "client_credentials"}
     if scope:
         form["scope"] = scope
-    client = OAuthClient(settings.client_id, settings.client_secret, "client_secret_basic")
+    client = OAuthClient(settings.client_id)
     if settings.private_key:
         form["client_assertion_type"] = _ASSERTION_TYPE
         form["client_assertion"] = _sign_assertion(settings, found.server.issuer)
-        client = OAuthClient(settings.client_id)
     else:
         methods = found.server.token_endpoint_auth_methods_supported
-        known = ("client_secret_basic", "client_secret_post")
-        client = msgspec.structs.replace(client, method=_choose_method(methods, known))
-    token = await _request_token(requests, found, client, scope, form)
+        method = _choose_method(methods, _SECRET_METHODS)
+        client = OAuthClient(settings.client_id, settings.client_secret, method)
+    token = await request_token(requests, _describe_token(found, client, scope), form)
     # The credentials are at hand, so nothing else is needed to get another one.
-    return msgspec.structs.replace(token, refresh_token="")
+    return replace(token, refresh_token="")
 
 
 def _sign_assertion(settings: McpCredentials, issuer: str) -> str:
@@ -211,75 +210,58 @@ def _sign_assertion(settings: McpCredentials, issuer: str) -> str:
         raise ConfigError("the private key of the settings cannot sign") from None
 
 
-async def refresh(requests: OAuthRequests, token: McpToken) -> McpToken:
-    """Renew a token. Raises TokenRefused if a person must sign in again."""
-    form = {"grant_type": "refresh_token", "refresh_token": token.refresh_token}
-    renewed = await _request_token(
-        requests,
-        Discovered(
-            token.server,
-            token.resource,
-            ServerMetadata(
-                issuer=token.issuer,
-                token_endpoint=token.token_endpoint,
-                revocation_endpoint=token.revocation_endpoint,
-            ),
-        ),
-        token.client,
-        token.scope,
-        form,
-    )
-    if renewed.refresh_token:
-        return renewed
-    return msgspec.structs.replace(renewed, refresh_token=token.refresh_token)
-
-
 async def revoke(requests: OAuthRequests, token: McpToken) -> None:
     """Tell the authorization server that a token is no longer used (RFC 7009)."""
     if not token.revocation_endpoint:
         return
     form, headers = _name_client(token.client, {"token": token.refresh_token or token.access_token})
-    answer = await requests.post_form(token.revocation_endpoint, form, headers)
+    answer = await requests.send("POST", token.revocation_endpoint, form=form, headers=headers)
     if not answer.is_good:
         raise _describe_refusal(answer, "the authorization server did not take the token back")
 
 
-async def _request_token(
-    requests: OAuthRequests,
-    found: Discovered,
-    client: OAuthClient,
-    scope: str,
-    form: dict[str, str],
+def _describe_token(found: Discovered, client: OAuthClient, scope: str) -> McpToken:
+    """Return all that is known of a token before it is given."""
+    return McpToken(
+        server=found.server_url,
+        resource=found.resource,
+        issuer=found.server.issuer,
+        token_endpoint=found.server.token_endpoint,
+        client=client,
+        access_token="",
+        scope=scope,
+        revocation_endpoint=found.server.revocation_endpoint or "",
+    )
+
+
+async def request_token(
+    requests: OAuthRequests, wanted: McpToken, form: dict[str, str]
 ) -> McpToken:
-    server = found.server
-    form, headers = _name_client(client, {**form, "resource": found.resource})
-    answer = await requests.post_form(server.token_endpoint, form, headers)
+    """Return `wanted` with the values that its token endpoint gives for a form.
+
+    Raises TokenRefused if it gives none, and ToolUnavailable if it may give one later.
+    """
+    client = wanted.client
+    form, headers = _name_client(client, {**form, "resource": wanted.resource})
+    answer = await requests.send("POST", wanted.token_endpoint, form=form, headers=headers)
     if not answer.is_good:
         hidden = (client.secret, *(form.get(name, "") for name in _SECRET_FIELDS))
         raise _describe_refusal(answer, "the authorization server gave no token", hidden)
     given = answer.decode(_TokenAnswer)
-    refresh_token = given.refresh_token or ""
-    for value in (given.access_token, refresh_token):
+    for value in (given.access_token, given.refresh_token or ""):
         # It becomes part of a header, and must not add another one.
         is_plain = value.isascii() and value.isprintable() and " " not in value
         if not is_plain or len(value) > TOKEN_CHARS_MAX:
             raise TokenRefused("the authorization server gave a token that cannot be used")
     if not given.access_token or given.token_type.lower() != "bearer":
         raise TokenRefused("the authorization server gave a token of an unknown kind")
-    expires_at = None
-    if given.expires_in is not None:
-        expires_at = time.time() + given.expires_in
-    return McpToken(
-        server=found.server_url,
-        resource=found.resource,
-        issuer=server.issuer,
-        token_endpoint=server.token_endpoint,
-        client=client,
+    return replace(
+        wanted,
         access_token=given.access_token,
-        refresh_token=refresh_token,
-        expires_at=expires_at,
-        scope=given.scope or scope,
-        revocation_endpoint=server.revocation_endpoint or "",
+        # A server that gives no other one takes the same one again.
+        refresh_token=given.refresh_token or wanted.refresh_token,
+        expires_at=None if given.expires_in is None else time.time() + given.expires_in,
+        scope=given.scope or wanted.scope,
     )
 
 

@@ -1,8 +1,8 @@
 """Keeps the token for one MCP server: finds it, renews it, and lets a person sign in for it.
 
-The law: a person is asked only if somebody can show them a page, and never twice for what did not
-help the first time. Without a person, the problem says which command signs in. A token is renewed
-under the lock of its store, and only if nobody else has renewed it meanwhile.
+Invariant: a person is asked only if a page can be shown to them, and never twice for what did not
+help the first time. Without a person, the error says which command signs in. A token is renewed
+under the lock of its store, and only if no other run has renewed it meanwhile.
 """
 
 import asyncio
@@ -14,14 +14,12 @@ from urllib.parse import urlsplit
 from windlass.core.errors import ConfigError, NothingToDo, WindlassError
 from windlass.core.text_clip import printable_line
 from windlass.logs import get_logger
-from windlass.tools.mcp.oauth.discovery import Discovered, discover
-from windlass.tools.mcp.oauth.documents import (
-    Challenge,
-    check_encrypted,
+from windlass.tools.mcp.oauth.discovery import (
+    Discovered,
     choose_scope,
+    discover,
     is_same_issuer,
     join_scopes,
-    origin_of,
     server_name,
 )
 from windlass.tools.mcp.oauth.grants import (
@@ -29,12 +27,17 @@ from windlass.tools.mcp.oauth.grants import (
     TokenRefused,
     authorize,
     find_client,
-    refresh,
     request_by_credentials,
+    request_token,
     revoke,
 )
 from windlass.tools.mcp.oauth.redirect import SIGN_IN_S, RedirectServer, open_redirect
-from windlass.tools.mcp.oauth.requests import OAuthRequests
+from windlass.tools.mcp.oauth.requests import (
+    Challenge,
+    OAuthRequests,
+    check_encrypted,
+    origin_of,
+)
 from windlass.tools.mcp.oauth.settings import McpAuth, McpCredentials, McpSignIn
 from windlass.tools.mcp.oauth.tokens import (
     McpToken,
@@ -92,7 +95,7 @@ class TokenKeeper:
         return 0.0 if self._show_page is None else SIGN_IN_S
 
     async def prepare(self, headers: Mapping[str, str]) -> None:
-        """Let the person sign in before the connection is opened, if somebody can ask them.
+        """Let the person sign in before the connection is opened, if a page can be shown to them.
 
         The SDK waits for the first answer of a server for a few seconds only.
         """
@@ -124,7 +127,7 @@ class TokenKeeper:
         """
         async with self._use():
             if self._token is None or self._token.access_token == refused:
-                # Somebody may have signed in or out, or another run may have renewed it.
+                # A person may have signed in or out, or another run may have renewed it.
                 self._adopt(await asyncio.to_thread(self._tokens.load, self._server))
             token = self._token
             if token is not None and token.access_token != refused and token.is_fresh:
@@ -145,7 +148,7 @@ class TokenKeeper:
         """Let the person sign in now, for these rights besides those that the server names.
 
         `headers`: what else the server gets with each request. Raises NothingToDo if it does not
-        ask anybody to sign in.
+        ask for a sign-in.
         """
         async with self._use():
             check_encrypted(self._url)
@@ -207,7 +210,8 @@ class TokenKeeper:
                 self._adopt(latest)  # Another run has renewed it meanwhile.
                 return latest
             try:
-                renewed = await refresh(self._requests, latest)
+                form = {"grant_type": "refresh_token", "refresh_token": latest.refresh_token}
+                renewed = await request_token(self._requests, latest, form)
             except TokenRefused as error:
                 _log.warning("MCP server %s: the token was not renewed: %s", self._name, error)
                 return None
@@ -268,7 +272,7 @@ class TokenKeeper:
     def _problem(self, reason: str, *, scope: str = "") -> ConfigError:
         if isinstance(self._auth, McpCredentials):
             return ConfigError(reason)
-        # Words of others, which somebody may copy to a shell.
+        # Words of others, which a person may copy to a shell.
         command = f"windlass mcp login {shlex.quote(printable_line(self._name))}"
         if scope:
             command += f" --scope {shlex.quote(printable_line(scope, SCOPE_CHARS_MAX))}"

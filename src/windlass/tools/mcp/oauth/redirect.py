@@ -1,7 +1,7 @@
 """The local end of a sign-in: a server on this machine to which the browser returns.
 
-The law: it listens on 127.0.0.1 only, for one answer, and believes only one that has the state of
-this sign-in. Anything else is refused, and the wait goes on: a page in the browser could send it.
+Invariant: it listens on 127.0.0.1 only, for one answer, and believes only one that has the state of
+this sign-in. Anything else is refused, and it keeps waiting: a page in the browser could send it.
 """
 
 import asyncio
@@ -36,11 +36,14 @@ class RedirectAnswer(msgspec.Struct, frozen=True):
 class RedirectServer:
     """Waits for the one answer with the right state."""
 
-    def __init__(self, port: int) -> None:
-        self.uri = f"http://{_HOST}:{port}{CALLBACK_PATH}"
-        self._hosts = (f"{_HOST}:{port}", f"localhost:{port}")
+    def __init__(self) -> None:
+        self.port = 0
         self._state = ""
         self._answer: asyncio.Future[RedirectAnswer] = asyncio.get_running_loop().create_future()
+
+    @property
+    def uri(self) -> str:
+        return f"http://{_HOST}:{self.port}{CALLBACK_PATH}"
 
     def make_state(self) -> str:
         """Return the state that an answer must have from now on."""
@@ -48,7 +51,7 @@ class RedirectServer:
         return self._state
 
     async def wait(self) -> RedirectAnswer:
-        """Return the answer. Raises ConfigError if nobody comes back in time."""
+        """Return the answer. Raises ConfigError if it does not come in time."""
         try:
             async with asyncio.timeout(SIGN_IN_S):
                 return await asyncio.shield(self._answer)
@@ -78,7 +81,8 @@ class RedirectServer:
         pairs = (field.partition(":") for field in rest.split("\r\n"))
         fields = {name.strip().lower(): value.strip() for name, _, value in pairs}
         # Another name for this machine would be a page that has its name resolved to it.
-        if method != "GET" or url.path != CALLBACK_PATH or fields.get("host") not in self._hosts:
+        hosts = (f"{_HOST}:{self.port}", f"localhost:{self.port}")
+        if method != "GET" or url.path != CALLBACK_PATH or fields.get("host") not in hosts:
             return "404 Not Found", _UNKNOWN
         values = {name: found[0] for name, found in parse_qs(url.query).items()}
         state = values.get("state", "").encode()
@@ -100,15 +104,10 @@ async def open_redirect(port: int | None) -> AsyncGenerator[RedirectServer]:
 
     Raises OSError if the port is taken.
     """
-    ready: asyncio.Future[RedirectServer] = asyncio.get_running_loop().create_future()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await (await ready).serve(reader, writer)
-
-    server = await asyncio.start_server(serve, _HOST, port or 0, limit=_REQUEST_BYTES_MAX)
+    redirect = RedirectServer()
+    server = await asyncio.start_server(redirect.serve, _HOST, port or 0, limit=_REQUEST_BYTES_MAX)
     try:
-        redirect = RedirectServer(server.sockets[0].getsockname()[1])
-        ready.set_result(redirect)
+        redirect.port = server.sockets[0].getsockname()[1]
         yield redirect
     finally:
         server.close()

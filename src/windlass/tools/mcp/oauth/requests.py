@@ -1,13 +1,16 @@
 """The requests of a sign-in: to authorization servers, whose addresses a server has named.
 
-The law: an address that comes from a document must be public, unless the settings name its host, or
-the server is on this machine and so is the address. It is encrypted, but for this machine. No
+Invariant: an address that comes from a document must be public, unless the settings name its host,
+or the server is on this machine and so is the address. It is encrypted, but for this machine. No
 redirect is followed, no answer is read beyond its bound, and no error shows what was sent.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+import re
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPStatus
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -15,12 +18,6 @@ import msgspec
 
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.text_clip import printable_line
-from windlass.tools.mcp.oauth.documents import (
-    Challenge,
-    check_encrypted,
-    is_loopback_url,
-    read_challenge,
-)
 from windlass.tools.unavailable import ToolUnavailable
 from windlass.tools.web.addresses import AllowedHosts
 from windlass.tools.web.guarded_http import (
@@ -37,8 +34,11 @@ if TYPE_CHECKING:
 REQUEST_S = 20.0
 DOCUMENT_BYTES_MAX = 256 * 1024
 _LOOPBACK = ("127.0.0.0/8", "::1/128")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_PARAMETER = re.compile(r'([A-Za-z_-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s",]+))')
 
 _NOT_BY_POST = (404, 405)
+_FORM_TYPE = "application/x-www-form-urlencoded"
 _HELLO_HEADERS = {
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",
@@ -47,6 +47,15 @@ _HELLO = b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}'
 """What no server answers without a token if it wants one at all."""
 
 DocumentT = TypeVar("DocumentT")
+
+
+class Challenge(msgspec.Struct, frozen=True):
+    """Why a server refused a request, and where it says more (RFC 6750, RFC 9728)."""
+
+    needs_scope: bool = False
+    """The token is good, and its rights do not suffice."""
+    scope: str = ""
+    resource_metadata: str = ""
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
@@ -79,7 +88,7 @@ class OAuthRequests:
         self, server_url: str, issuer: str = "", *, resolve: HostResolver = resolve_host
     ) -> None:
         hosts = [urlsplit(url).hostname or "" for url in (server_url, issuer) if url]
-        local = _LOOPBACK if is_loopback_url(server_url) else ()
+        local = _LOOPBACK if _is_loopback_url(server_url) else ()
         self._allowed = AllowedHosts([*filter(None, hosts), *local])
         self._resolve = resolve
 
@@ -90,21 +99,34 @@ class OAuthRequests:
             raise ConfigError("the address for the sign-in is not valid")
         await self._find_addresses(url)
 
-    async def get(self, url: str) -> HttpAnswer:
-        """Fetch a document."""
-        return await self._send("GET", url, {"Accept": "application/json"}, None)
-
-    async def post_form(
-        self, url: str, form: Mapping[str, str], headers: Mapping[str, str]
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        form: Mapping[str, str] | None = None,
+        content: object = None,
+        headers: Mapping[str, str] | None = None,
     ) -> HttpAnswer:
-        """Send a form, as token endpoints take it."""
-        kind = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
-        return await self._send("POST", url, {**kind, **headers}, urlencode(form).encode())
+        """Send a form, as token endpoints take it, or JSON, as registration endpoints do, or none.
 
-    async def post_json(self, url: str, content: object) -> HttpAnswer:
-        """Send JSON, as registration endpoints take it."""
-        kind = {"Content-Type": "application/json", "Accept": "application/json"}
-        return await self._send("POST", url, kind, msgspec.json.encode(content))
+        Raises ConfigError if the answer is too long, and ToolUnavailable if there is none.
+        """
+        sent = {"Accept": "application/json", **(headers or {})}
+        data: bytes | None = None
+        if form is not None:
+            sent["Content-Type"] = _FORM_TYPE
+            data = urlencode(form).encode()
+        elif content is not None:
+            sent["Content-Type"] = "application/json"
+            data = msgspec.json.encode(content)
+        body = bytearray()
+        async with self._open(method, url, sent, data) as response:
+            while chunk := await response.content.readany():
+                body += chunk
+                if len(body) > DOCUMENT_BYTES_MAX:
+                    raise ConfigError("the authorization server sent a document that is too long")
+            return HttpAnswer(response.status, bytes(body))
 
     async def ask_challenge(self, url: str, headers: Mapping[str, str]) -> Challenge | None:
         """Return what the server itself says to a request without a token; None if it takes it.
@@ -128,13 +150,6 @@ class OAuthRequests:
         except ModelRetry as error:
             raise ToolUnavailable(f"{printable_line(url, 200)}: {error}") from None
 
-    async def _send(
-        self, method: str, url: str, headers: Mapping[str, str], data: bytes | None
-    ) -> HttpAnswer:
-        async with self._open(method, url, headers, data) as response:
-            body = await _read_bounded(response.content.readany)
-            return HttpAnswer(response.status, body)
-
     @asynccontextmanager
     async def _open(
         self, method: str, url: str, headers: Mapping[str, str], data: bytes | None
@@ -156,10 +171,46 @@ class OAuthRequests:
             raise ToolUnavailable(f"{place} did not answer within {REQUEST_S:g} s") from None
 
 
-async def _read_bounded(read: Callable[[], Awaitable[bytes]]) -> bytes:
-    body = bytearray()
-    while chunk := await read():
-        body += chunk
-        if len(body) > DOCUMENT_BYTES_MAX:
-            raise ConfigError("the authorization server sent a document that is too long")
-    return bytes(body)
+def read_challenge(status: int, headers: Mapping[str, str]) -> Challenge | None:
+    """Return the challenge of an answer; None if it does not ask for a token, or for another."""
+    words = headers.get("www-authenticate", "")
+    found = {
+        name.lower(): quoted or plain for name, quoted, plain in _PARAMETER.findall(words[:8_192])
+    }
+    needs_scope = status == HTTPStatus.FORBIDDEN and found.get("error") == "insufficient_scope"
+    if status != HTTPStatus.UNAUTHORIZED and not needs_scope:
+        return None
+    return Challenge(
+        needs_scope=needs_scope,
+        scope=" ".join(found.get("scope", "").split()),
+        resource_metadata=found.get("resource_metadata", ""),
+    )
+
+
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of an address, in one form."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme.lower(), 0)
+    except ValueError:
+        raise ConfigError(f"{printable_line(url, 200)} has no valid port") from None
+    return f"{parts.scheme.lower()}://{(parts.hostname or '').lower()}:{port}"
+
+
+def check_encrypted(url: str) -> None:
+    """Raise ConfigError unless a secret may be sent to an address."""
+    scheme = urlsplit(url).scheme
+    if scheme == "https" or (scheme == "http" and _is_loopback_url(url)):
+        return
+    raise ConfigError(f"{printable_line(url, 200)} must begin with https://")
+
+
+def _is_loopback_url(url: str) -> bool:
+    """Whether an address names this machine, where nothing listens to plain HTTP on the way."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,6 +1,6 @@
 """What a sign-in leaves behind, and where it is kept.
 
-The law: a record belongs to the address of one server, and is found by nothing else. Its `repr`
+Invariant: a record belongs to the address of one server, and is found by nothing else. Its `repr`
 shows no token. It is renewed under a lock, so that of two runs only one uses a refresh token, which
 many servers take only once.
 """
@@ -19,7 +19,7 @@ from windlass.core.messages import TextPart, ToolResult
 from windlass.core.secrets.mask import Mask
 
 EXPIRY_MARGIN_S = 30.0
-"""A token is renewed so long before it ends: a request takes a while."""
+"""Seconds before its end at which a token is renewed: a request takes a while."""
 
 
 class OAuthClient(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,7 +64,7 @@ class McpToken(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What nobody may be shown."""
+        """What may be shown nowhere."""
         values = (self.access_token, self.refresh_token, self.client.secret)
         return tuple(value for value in values if value)
 
