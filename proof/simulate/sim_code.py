@@ -12,7 +12,7 @@ from windlass.core.messages import ToolResult
 from windlass.ports import CallerRun, NestedCall
 from windlass.tools.function import Tool
 from windlass.tools.run_context import RunContext
-from windlass.tools.shell.code_calls import add_nested, nest_calls, reconcile_code
+from windlass.tools.shell.interpreter import add_nested, nest_calls, reconcile_code
 
 SCHEMA = {
     "type": "object",

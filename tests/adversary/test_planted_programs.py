@@ -10,7 +10,7 @@ from windlass.tools.files.grep import GrepQuery, search_files
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.helper_programs import find_program
 from windlass.tools.mcp.config import McpStdio
-from windlass.tools.mcp.process import start_server
+from windlass.tools.mcp.stdio import start_server
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell import sandbox as module
 from windlass.tools.shell.sandbox import Sandbox

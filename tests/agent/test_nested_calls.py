@@ -39,7 +39,7 @@ from windlass.journals.memory import MemoryJournal
 from windlass.ports import CallerRun, GateRequest, NestedCall
 from windlass.testing import FixedGate, PowerCutJournal, ScriptedModel, VirtualClock, call
 from windlass.tools import RunContext, Tool
-from windlass.tools.shell.code_calls import add_nested, nest_calls, reconcile_code
+from windlass.tools.shell.interpreter import add_nested, nest_calls, reconcile_code
 
 SCHEMA = {
     "type": "object",

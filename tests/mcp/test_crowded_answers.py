@@ -21,7 +21,7 @@ from mcp_peers import open_servers, tool_caller
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolResult
 from windlass.tools.mcp import message_bounds
-from windlass.tools.mcp.http_bodies import EVENT_LINES_MAX, BodyRefused, PendingEvents
+from windlass.tools.mcp.http import EVENT_LINES_MAX, BodyRefused, PendingEvents
 from windlass.tools.mcp.message_bounds import bound_message, find_excess
 from windlass.tools.mcp.results import convert_call_result
 

@@ -27,7 +27,7 @@ from windlass.core.secrets.secret import Secret
 from windlass.core.view import Prompt
 from windlass.environ import may_come_from_dotenv
 from windlass.models.cloud import signing
-from windlass.models.cloud.sigv4 import AwsKeys, SigningScope, sign_headers
+from windlass.models.cloud.aws import AwsKeys, SigningScope, sign_headers
 from windlass.models.resolve import can_sign_in, resolve_model
 from windlass.testing import VirtualClock
 from windlass.testing.chat_wire import sse_event, text_answer

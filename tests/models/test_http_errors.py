@@ -13,7 +13,7 @@ from windlass.models.http.errors import (
     error_from_stream,
     mask_keys,
 )
-from windlass.models.http.retry_after import parse_span_s, retry_after_s
+from windlass.models.http.rate_limits import parse_span_s, retry_after_s
 
 TARGET = RequestTarget(
     vendor="acme", url="https://api.acme.ai/v1", model="big-1", key_env="ACME_API_KEY"

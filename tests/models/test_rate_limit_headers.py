@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from windlass.core.rate_limits import LimitReport, RateLimits
-from windlass.models.http.rate_limit_headers import read_rate_limits
+from windlass.models.http.rate_limits import read_rate_limits
 
 
 def test_the_headers_of_openai() -> None:

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from windlass import Agent, CallProgress, Event, tool
 from windlass.testing import ScriptedModel, call
-from windlass.tools import blocking
+from windlass.tools import attempts
 
 pytestmark = [pytest.mark.contract("T3"), pytest.mark.realtime]
 
@@ -20,14 +20,14 @@ pytestmark = [pytest.mark.contract("T3"), pytest.mark.realtime]
 async def nap() -> str:
     """Sleep without an await."""
     await asyncio.sleep(0)
-    time.sleep(blocking.BLOCKING_S * 1.2)  # noqa: ASYNC251 - the mistake that is noticed
+    time.sleep(attempts.BLOCKING_S * 1.2)  # noqa: ASYNC251 - the mistake that is noticed
     return "rested"
 
 
 @tool(effect="read")
 async def wait() -> str:
     """Sleep as one should, beside the other."""
-    await asyncio.sleep(blocking.BLOCKING_S * 2)
+    await asyncio.sleep(attempts.BLOCKING_S * 2)
     return "waited"
 
 
@@ -48,8 +48,8 @@ def test_the_tool_that_blocks_is_named(caplog: pytest.LogCaptureFixture) -> None
 def test_a_tool_that_never_returns_is_named_while_it_blocks(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocking, "HANGING_S", 0.02)
-    monkeypatch.setattr(blocking, "LOOK_S", 0.01)
+    monkeypatch.setattr(attempts, "HANGING_S", 0.02)
+    monkeypatch.setattr(attempts, "LOOK_S", 0.01)
     named = threading.Event()
 
     class Listener(logging.Handler):
@@ -87,7 +87,7 @@ def test_a_cancel_and_an_error_go_through_to_the_tool() -> None:
 
     async def main() -> None:
         async def timed() -> None:
-            await blocking.TimedAwaitable(work(), "work", None)
+            await attempts.TimedAwaitable(work(), "work", None)
 
         task = asyncio.create_task(timed())
         await asyncio.sleep(0)

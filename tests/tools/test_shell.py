@@ -28,7 +28,7 @@ from windlass.core.messages import ToolResult
 from windlass.testing.tools import call_context, cleared_call
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell import jobs
-from windlass.tools.shell.output import OutputBuffer
+from windlass.tools.shell.jobs import OutputBuffer
 from windlass.tools.shell.sandbox import ActiveSandbox, Sandbox, SandboxTier
 from windlass.tools.shell.tools import (
     COMMAND_BYTES_MAX,

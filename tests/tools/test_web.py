@@ -19,8 +19,7 @@ from windlass.testing.clock import VirtualClock
 from windlass.testing.tools import call_context, cleared_call
 from windlass.tools.toolbox import Toolbox
 from windlass.tools.web.addresses import AllowedHosts
-from windlass.tools.web.fetch import fetch_tool
-from windlass.tools.web.page import WebPage, to_readable
+from windlass.tools.web.fetch import WebPage, fetch_tool, to_readable
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 Answer = bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]

@@ -1,7 +1,7 @@
 """What the encoders of several dialects share: content blocks, turns, call ids, arguments, bodies.
 
-The law: encoded history only grows. An open turn is continued and never rewritten, and a call keeps
-the id that it got first, so that the history of a request is a prefix of the next one's.
+Invariant: encoded history only grows. An open turn is continued and never rewritten, and a call
+keeps the id that it got first, so that the history of a request is a prefix of the next one's.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The encoded history of a session, kept, so that a request encodes only what is new.
 
-The law: a message is encoded once, and its bytes never change. The history of step n is a byte
+Invariant: a message is encoded once, and its bytes never change. The history of step n is a byte
 prefix of the history of step n + 1, so that a provider's prompt cache hits.
 
 A dialect brings an encoder, which sees the messages of one history in order and returns fragments:

@@ -1,6 +1,6 @@
 """Images and files on their way to a model: their content, and errors for unsupported ones.
 
-The law: no image or file is dropped silently. In a prompt, one that a provider cannot take is an
+Invariant: no image or file is dropped silently. In a prompt, one that a provider cannot take is an
 error that names it. In a tool's result, a note to the model takes its place, because the tool has
 run already and the conversation must go on.
 """

@@ -3,7 +3,7 @@
 It is the file `prices.json`, which `tools/prices.py` writes from a maintained price package. The
 file is read when it is first needed, and only the vendor that is asked for is parsed.
 
-The law: a price is known or unknown. It is never guessed, and never too low. Names match as a
+Invariant: a price is known or unknown. It is never guessed, and never too low. Names match as a
 whole, in upper or lower case; only a snapshot suffix, such as a date, may be missing.
 """
 

@@ -1,7 +1,7 @@
 """What the readers of several dialects share.
 
-The law: a kind of event or block that a reader does not know is skipped, whatever is in it, because
-providers add new ones without notice. A known one that cannot be parsed is an error.
+Invariant: a kind of event or block that a reader does not know is skipped, whatever is in it,
+because providers add new ones without notice. A known one that cannot be parsed is an error.
 """
 
 from collections.abc import Callable, Mapping

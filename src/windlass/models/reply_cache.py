@@ -2,9 +2,9 @@
 
     agent = Agent(CachedModel("openai:gpt-5", ".cache/replies"))
 
-The law: only whole replies are kept, and a reply from the cache is marked as one in the record and
-costs nothing. What is not in the cache is asked of the model, once. A file that cannot be read is
-a reply that is not there.
+Invariant: only whole replies are kept, and a reply from the cache is marked as one in the record
+and costs nothing. What is not in the cache is asked of the model, once. A file that cannot be read
+is a reply that is not there.
 """
 
 import hashlib

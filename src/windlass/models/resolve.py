@@ -1,8 +1,8 @@
 """Turns a name such as `openai:gpt-5` into a model that can be asked.
 
-The law: every mistake that can be found without a request is reported here, when the model is made,
-in one line with the fix. The modules below get what they need from the environment passed
-in; none of them reads it.
+Invariant: every mistake that can be found without a request is reported here, when the model is
+made, in one line with the fix. The modules below get what they need from the environment passed in;
+none of them reads it.
 """
 
 import re

@@ -1,6 +1,6 @@
 """How many tokens a prompt has: as the provider counts them, or as near as can be told.
 
-The law: a count says whether it is exact. Vendors that have an endpoint for it are asked; for all
+Invariant: a count says whether it is exact. Vendors that have an endpoint for it are asked; for all
 others the text is estimated by its characters. No tokenizer is shipped or fetched: what a model
 was billed for calibrates the estimates of its later runs.
 """

@@ -7,9 +7,9 @@ If the file exists, it is played back over HTTP on this machine, without network
 If it does not exist, `record=True` forwards the requests to `upstream` and writes the file (its
 format is in `tape.py`). Delete the file to record it again. `with` works too, for synchronous code.
 
-The law: the test makes exactly the recorded requests, in the recorded order. The first request that
-differs is answered with an error that names the difference, and the block then fails the test, even
-if the code under test swallowed that error.
+Invariant: the test makes exactly the recorded requests, in the recorded order. The first request
+that differs is answered with an error that names the difference, and the block then fails the test,
+even if the code under test swallowed that error.
 """
 
 import asyncio

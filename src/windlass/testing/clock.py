@@ -1,6 +1,6 @@
 """Virtual time: an hour of sleep takes microseconds, and a test takes the same course every time.
 
-The law: time moves only when nothing else can. While a callback is ready, time stands still. When
+Invariant: time moves only when nothing else can. While a callback is ready, time stands still. When
 nothing is ready, time jumps to the next timer. Work outside of the event loop takes real time, so:
 
 - A job in an executor (`asyncio.to_thread`) and a `with clock.hold_time():` block hold time still.

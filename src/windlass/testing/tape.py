@@ -6,7 +6,7 @@ r"""The file of a cassette: HTTP traffic as JSON lines that a person can read.
     {"kind":"piece","text":"data: {…}\n\n","after_s":0.02}
     {"kind":"end","how":"whole"}
 
-The law: no key reaches the file. A header that carries a key is masked by its name, and the same
+Invariant: no key reaches the file. A header that carries a key is masked by its name, and the same
 key is masked wherever else it appears, even if the wire split it between two pieces.
 """
 

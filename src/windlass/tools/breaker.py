@@ -1,6 +1,6 @@
 """A circuit breaker: calls to an endpoint that keeps failing are rejected for a while.
 
-The law: only failures of the endpoint count. The model's mistakes, cancels and the breaker's own
+Invariant: only failures of the endpoint count. The model's mistakes, cancels and the breaker's own
 rejections do not. The time is passed in, so that tests can use virtual time.
 """
 

@@ -1,10 +1,10 @@
 """Small programs of ours that run as processes of their own, outside of any sandbox.
 
-The law: a helper runs only what this process read when it was started. Windlass may be installed in
-the workspace, where a command of a model can change files: so a helper's source is read once, when
-the module that needs it is imported, and handed over as text. It is run by the interpreter that our
-environment was made from, without site packages and without the variables of Python. No program is
-taken from a folder inside of the workspace, or around it.
+Invariant: a helper runs only what this process read when it was started. Windlass may be installed
+in the workspace, where a command of a model can change files: so a helper's source is read once,
+when the module that needs it is imported, and handed over as text. It is run by the interpreter
+that our environment was made from, without site packages and without the variables of Python. No
+program is taken from a folder inside of the workspace, or around it.
 """
 
 import os

@@ -3,7 +3,7 @@
 A call into C holds the interpreter's lock until it is over, also in a thread, and the event loop
 waits for that lock. So a large value is encoded in a thread, by many calls that are short.
 
-The law: the parts together are the same text as that of one call.
+Invariant: the parts together are the same text as that of one call.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Sized

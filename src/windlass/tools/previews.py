@@ -1,6 +1,6 @@
 """What a call would change, asked of its tool before it runs.
 
-The law: a preview answers in time, is bounded, and never fails for whoever asks. It is a help for
+Invariant: a preview answers in time, is bounded, and never fails for whoever asks. It is a help for
 the person who decides: what runs is what the arguments say.
 """
 

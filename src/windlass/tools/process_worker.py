@@ -4,8 +4,8 @@ Standard input brings the length of a request and the request, as JSON: the func
 arguments. The answer goes to standard output in the same form. Then the process waits to be killed,
 together with whatever the tool has started.
 
-The law: if the process that started this one dies, standard input ends, and this process kills its
-whole group.
+Invariant: if the process that started this one dies, standard input ends, and this process kills
+its whole group.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The processes of this machine, as /proc shows them.
 
-The law: a signal goes only to the process that was looked at. The system uses a process id again
+Invariant: a signal goes only to the process that was looked at. The system uses a process id again
 after a while, but an id together with a start time belongs to one process.
 
 The supervisor of a command imports this module before every command, so it imports little.

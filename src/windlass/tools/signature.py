@@ -1,6 +1,6 @@
 """Read the signature of a function: the schema of its arguments, and how to call it.
 
-The law: a function that cannot be described by a schema fails here, when the tool is built, with
+Invariant: a function that cannot be described by a schema fails here, when the tool is built, with
 one line that names the tool, the parameter and the fix. Nothing is left for the first call to find.
 """
 

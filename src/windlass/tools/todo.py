@@ -1,7 +1,7 @@
 """The tool `todo`: the model's own list of things to do.
 
-The law: nothing is stored here. The model gives the whole list each time, and the list lives in the
-record of that call. So it survives whatever the session survives, in any process.
+Invariant: nothing is stored here. The model gives the whole list each time, and the list lives in
+the record of that call. So it survives whatever the session survives, in any process.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The tools of an agent, as the loop sees them: every call returns one result.
 
-The law: a tool that fails has a result too. `run` raises only when it is cancelled.
+Invariant: a tool that fails has a result too. `run` raises only when it is cancelled.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The tools that undo calls of others, and what must be known before a call to undo it later.
 
-The law: a snapshot never stops the call that it is for. Without one, the call runs, and whoever
+Invariant: a snapshot never stops the call that it is for. Without one, the call runs, and whoever
 undoes it finds that nothing was kept.
 """
 

@@ -1,6 +1,6 @@
 """Anthropic's messages API.
 
-The law: the encoded history holds no cache marks. A mark that moves would change bytes that were
+Invariant: the encoded history holds no cache marks. A mark that moves would change bytes that were
 sent before. So the moving mark is the request's own `cache_control` field, which the API applies to
 the last block by itself, and a fixed mark stands where the tools and the system prompt end.
 

@@ -1,6 +1,6 @@
 """Reads the events of Anthropic's messages API.
 
-The law: only `message_stop` ends a reply, so that a stream that was cut off is never taken for a
+Invariant: only `message_stop` ends a reply, so that a stream that was cut off is never taken for a
 complete one. Unknown kinds of events, blocks and deltas are skipped.
 """
 

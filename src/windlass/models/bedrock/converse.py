@@ -1,7 +1,7 @@
 """Amazon Bedrock's Converse API, which is the same for the models of all its vendors.
 
-The law: the encoded history holds no cache marks, because a mark that moves would change bytes that
-were sent before. The moving mark is put behind the last block when a request is built.
+Invariant: the encoded history holds no cache marks, because a mark that moves would change bytes
+that were sent before. The moving mark is put behind the last block when a request is built.
 """
 
 import re

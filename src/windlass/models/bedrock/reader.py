@@ -1,7 +1,7 @@
 """Reads the events of Amazon Bedrock's ConverseStream.
 
-The law: `messageStop` says why the model stopped, and `metadata` follows with the usage; the reply
-ends behind it. Unknown kinds of events and blocks are skipped.
+Invariant: `messageStop` says why the model stopped, and `metadata` follows with the usage; the
+reply ends behind it. Unknown kinds of events and blocks are skipped.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,18 +1,27 @@
-"""Credentials for Amazon Bedrock: keys of the environment, or whatever botocore finds.
+"""Credentials for Amazon Bedrock, and the signatures (version 4) that they make.
+
+They are keys of the environment, or whatever botocore finds.
 
 botocore knows profiles, sign-ins through a browser, `credential_process`, roles, web identities,
 containers and virtual machines. It reads the process's environment and the user's own files, so a
 project's `.env` cannot say where it looks.
 
-Invariant: no service is asked and no command is run before the first request.
+Invariant: no service is asked and no command is run before the first request. What is signed is
+what is sent, byte by byte: the path as it stands in the URL, the headers that are named, and the
+hash of the body. The secret key is never sent.
 """
 
+import hmac
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias, cast
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from windlass.core.errors import ConfigError, ModelError
 from windlass.core.secrets.secret import Secret
@@ -23,8 +32,9 @@ from windlass.models.cloud.signing import (
     import_library,
     read_machine_facts,
 )
-from windlass.models.cloud.sigv4 import AwsKeys, SigningScope, sign_headers
 
+ALGORITHM = "AWS4-HMAC-SHA256"
+_UNRESERVED = "-_.~"
 SERVICE = "bedrock"
 _REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-\d{1,2}")
 _FINDER = "the credentials of AWS"
@@ -37,9 +47,97 @@ _HINTS = (
 )
 FOUND_KEYS_S = 60.0
 """How long keys of botocore are used before it is asked again; it refreshes them in time."""
-FetchKeys = Callable[[], Awaitable[AwsKeys]]
 BotocoreSession: TypeAlias = Any
 """A `botocore.session.Session`. The library has no types."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwsKeys:
+    """A pair of keys; temporary ones have a session token, and expire."""
+
+    key_id: str
+    secret: Secret
+    session_token: Secret | None = None
+    expires_at: float = math.inf
+    """In seconds since the epoch; keys of a person do not expire."""
+
+
+@dataclass(frozen=True, slots=True)
+class SigningScope:
+    """When and for which service a signature counts."""
+
+    at: datetime
+    """In UTC."""
+    region: str
+    service: str
+
+    @property
+    def timestamp(self) -> str:
+        return self.at.strftime("%Y%m%dT%H%M%SZ")
+
+    @property
+    def path(self) -> str:
+        return f"{self.timestamp[:8]}/{self.region}/{self.service}/aws4_request"
+
+
+def sign_headers(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    keys: AwsKeys,
+    scope: SigningScope,
+) -> dict[str, str]:
+    """Return the headers that sign a request: its time, its session token and `Authorization`.
+
+    `headers` are sent as well, and signed with it; the host is added.
+    """
+    added = {"X-Amz-Date": scope.timestamp}
+    if keys.session_token:
+        added["X-Amz-Security-Token"] = keys.session_token.reveal()
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    signed = {"host": host} | {name.lower(): value for name, value in {**headers, **added}.items()}
+    names = ";".join(sorted(signed))
+    request = canonical_request(method, url, signed, sha256(body).hexdigest())
+    signature = compute_signature(request, keys.secret, scope)
+    added["Authorization"] = (
+        f"{ALGORITHM} Credential={keys.key_id}/{scope.path}, "
+        f"SignedHeaders={names}, Signature={signature}"
+    )
+    return added
+
+
+def canonical_request(method: str, url: str, headers: Mapping[str, str], body_hash: str) -> str:
+    """Return a request in the form that is signed. `headers` have names in lower case."""
+    parts = urlsplit(url)
+    # Every service but S3 wants the path encoded once more than it is sent.
+    path = quote(parts.path or "/", safe="/" + _UNRESERVED)
+    pairs = sorted(
+        (quote(name, safe=_UNRESERVED), quote(value, safe=_UNRESERVED))
+        for name, value in parse_qsl(parts.query, keep_blank_values=True)
+    )
+    query = "&".join(f"{name}={value}" for name, value in pairs)
+    lines = [f"{name}:{' '.join(value.split())}\n" for name, value in sorted(headers.items())]
+    names = ";".join(sorted(headers))
+    return "\n".join((method, path, query, "".join(lines), names, body_hash))
+
+
+def compute_signature(request: str, secret: Secret, scope: SigningScope) -> str:
+    """Return the signature of a canonical request."""
+    key = f"AWS4{secret.reveal()}".encode()
+    for part in scope.path.split("/"):
+        key = _hmac(key, part)
+    digest = sha256(request.encode()).hexdigest()
+    text = f"{ALGORITHM}\n{scope.timestamp}\n{scope.path}\n{digest}"
+    return _hmac(key, text).hex()
+
+
+def _hmac(key: bytes, text: str) -> bytes:
+    return hmac.digest(key, text.encode(), "sha256")
+
+
+FetchKeys = Callable[[], Awaitable[AwsKeys]]
 
 
 class AwsSigner:

@@ -1,6 +1,6 @@
 """Gemini's generateContent API.
 
-The law: what the model signed goes back in the place where it stood, to the model that signed it:
+Invariant: what the model signed goes back in the place where it stood, to the model that signed it:
 a call with its signature, a thought with its signature, and a signature that came with an
 answer as an empty part behind the answer.
 """

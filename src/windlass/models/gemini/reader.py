@@ -1,6 +1,6 @@
 """Reads the events of Gemini's generateContent API.
 
-The law: only a `finishReason`, or the notice that the prompt was blocked, ends a reply. There
+Invariant: only a `finishReason`, or the notice that the prompt was blocked, ends a reply. There
 is no other end marker. Some proxies send `STOP` before the first content, so that one ends a reply
 only if nothing follows. If the API itself calls a reply malformed, that is an error, and another
 attempt may succeed.

@@ -1,6 +1,6 @@
 """Turns the error of a provider into one classified ModelError.
 
-The law: one line of limited length, with the fix where there is one, and never a key. Some errors
+Invariant: one line of limited length, with the fix where there is one, and never a key. Some errors
 can be classified only by their text. That text is searched for the phrases of every provider,
 because a vendor's server may pass on the error of another one.
 """
@@ -14,8 +14,7 @@ import msgspec
 
 from windlass.core.errors import ModelError
 from windlass.core.faults import RETRYABLE_KINDS, FaultKind
-from windlass.models.http.rate_limit_headers import read_rate_limits
-from windlass.models.http.retry_after import retry_after_s
+from windlass.models.http.rate_limits import read_rate_limits, retry_after_s
 from windlass.models.prices import suggest_models
 from windlass.models.reading import refused_call_note
 

@@ -1,6 +1,6 @@
 """One short request for a JSON object, such as an access token or a count of tokens.
 
-The law: it is over within its limit of time, whatever the server does, and every failure is a
+Invariant: it is over within its limit of time, whatever the server does, and every failure is a
 ModelError of one line that says which service failed. What was sent is never in an error.
 """
 

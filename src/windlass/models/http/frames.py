@@ -3,7 +3,7 @@
 A message is a prelude (its length, the length of its headers, a checksum), headers, a payload and a
 checksum of all of it.
 
-The law: however the bytes are split, the events are the same. A message whose checksums do not
+Invariant: however the bytes are split, the events are the same. A message whose checksums do not
 match is an error and never an event, and so is a length that no message of this API has: a damaged
 length would otherwise make the parser wait for bytes that never come.
 """

@@ -1,6 +1,6 @@
 """A model behind HTTP: a dialect, a vendor's address and a key, as one `Model`.
 
-The law: one call of `stream` is one request, without retries. It gives pieces, or raises one
+Invariant: one call of `stream` is one request, without retries. It gives pieces, or raises one
 classified error. A reply is complete when its end marker has come: nothing behind it is
 awaited or read, so usage that a server sends behind its end marker does not count.
 """

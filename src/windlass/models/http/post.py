@@ -1,6 +1,6 @@
 """One POST over pooled connections, with the events of its response as they arrive.
 
-The law: one request, and never a second one. Every failure is raised as a ModelError of one line
+Invariant: one request, and never a second one. Every failure is raised as a ModelError of one line
 that names the host. When the generator is closed, so is the connection, unless the reply had ended:
 then the rest of the response is read in the background, and the connection is used again.
 """
@@ -25,7 +25,7 @@ from windlass.models.http.errors import (
 )
 from windlass.models.http.frames import CONTENT_TYPE as FRAMES_TYPE
 from windlass.models.http.frames import FrameParser
-from windlass.models.http.rate_limit_headers import read_rate_limits
+from windlass.models.http.rate_limits import read_rate_limits
 from windlass.models.http.sse import SseEvent, SseParser
 from windlass.ports import Timeouts
 

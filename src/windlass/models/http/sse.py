@@ -1,7 +1,7 @@
 """Parses server-sent events from bytes as they come off the wire.
 
-The law: however the bytes are split, the events are the same, and each byte is looked at a constant
-number of times. An event is returned with the chunk that completes it, never later.
+Invariant: however the bytes are split, the events are the same, and each byte is looked at a
+constant number of times. An event is returned with the chunk that completes it, never later.
 """
 
 from windlass.core.errors import ModelError

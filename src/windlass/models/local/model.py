@@ -1,7 +1,8 @@
 """Models that run on this machine: `local:PATH.gguf`, or the name of a small one.
 
-The law: nothing is started before the first request, and every mistake that can be found earlier is
-reported when the model is made. Apart from that it is a server of chat completions like any other.
+Invariant: nothing is started before the first request, and every mistake that can be found earlier
+is reported when the model is made. Apart from that it is a server of chat completions like any
+other.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """One server process per local model, shared by everything that uses the model in this process.
 
-The law: a server is started once, at the first request, by a thread that stays with it until it
+Invariant: a server is started once, at the first request, by a thread that stays with it until it
 ends. Waiting for a server never blocks an event loop, and a caller that gives up does not stop the
 server for the others.
 """

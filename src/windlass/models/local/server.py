@@ -1,8 +1,9 @@
 """The program that runs a local model: llama.cpp's own server, in a process of its own.
 
-The law: it is a child process, so that a crash in native code cannot take the runtime with it, and
-it never outlives its parent, however that ends. It imports nothing of Windlass, so that it starts
-fast. Usage: `python -P server.py`, settings as JSON on stdin, one line on stdout once it listens.
+Invariant: it is a child process, so that a crash in native code cannot take the runtime with it,
+and it never outlives its parent, however that ends. It imports nothing of Windlass, so that it
+starts fast. Usage: `python -P server.py`, settings as JSON on stdin, one line on stdout once it
+listens.
 """
 
 import ctypes

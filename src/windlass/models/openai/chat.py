@@ -1,6 +1,6 @@
 """OpenAI's chat completions API, which a dozen other servers speak as well.
 
-The law: how servers differ is data (`ChatQuirks`). No vendor is named here.
+Invariant: how servers differ is data (`ChatQuirks`). No vendor is named here.
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
 """Encodes the history of a conversation for OpenAI's chat completions API.
 
-The law: a message is encoded once, in a form that all servers of this dialect accept. Media that a
-server cannot take is an error in a prompt, and a note to the model in a tool's result.
+Invariant: a message is encoded once, in a form that all servers of this dialect accept. Media that
+a server cannot take is an error in a prompt, and a note to the model in a tool's result.
 """
 
 import re

@@ -1,6 +1,6 @@
 """OpenAI's responses API.
 
-The law: nothing is kept on the server. Each request brings the whole history, and the model's own
+Invariant: nothing is kept on the server. Each request brings the whole history, and the model's own
 reasoning goes back in it, encrypted, to the model that produced it.
 """
 

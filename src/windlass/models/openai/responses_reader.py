@@ -1,6 +1,6 @@
 """Reads the events of OpenAI's responses API.
 
-The law: only `response.completed` and `response.incomplete` end a reply. Unknown kinds of
+Invariant: only `response.completed` and `response.incomplete` end a reply. Unknown kinds of
 events and items are skipped.
 """
 

@@ -1,7 +1,7 @@
 """Reads message lists of Qwen-Agent, so that a conversation that it began goes on here.
 
-The law: nothing is lost and nothing is made up. A list that is not one of Qwen-Agent's is an error
-that says which message is wrong. A call without a result gets one that says so, because no
+Invariant: nothing is lost and nothing is made up. A list that is not one of Qwen-Agent's is an
+error that says which message is wrong. A call without a result gets one that says so, because no
 provider takes a history in which a call has none.
 """
 

@@ -1,6 +1,6 @@
 """Converts a run to the message list of Qwen-Agent, for programs that read that format.
 
-The law: nothing is made up. Each text, thought, call and result becomes one message, in the order
+Invariant: nothing is made up. Each text, thought, call and result becomes one message, in the order
 in which it came. Thinking that stood in the text stays in the text.
 """
 

@@ -1,7 +1,8 @@
 """Reads the `llm_cfg` of Qwen-Agent: which model, which server, which settings.
 
-The law: a setting that is not understood is passed on to the server, as Qwen-Agent does, and never
-dropped. A kind of model that cannot be reached from here is an error that says what to use instead.
+Invariant: a setting that is not understood is passed on to the server, as Qwen-Agent does, and
+never dropped. A kind of model that cannot be reached from here is an error that says what to use
+instead.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Parses a call that a model wrote out as JSON text: its name, and its arguments as they stand.
 
-The law: nothing is repaired here. Text that is not JSON goes on raw to the repair stage, which
+Invariant: nothing is repaired here. Text that is not JSON goes on raw to the repair stage, which
 records what it does. A call that was cut off stays cut off, so that it never runs.
 """
 

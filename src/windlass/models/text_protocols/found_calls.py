@@ -5,9 +5,9 @@
     {"name": "read", "arguments": {"path": "a.txt"}}
     ```
 
-The law: an object counts as a call only if it is closed, has no other fields, names a tool on offer
-and has arguments that the tool accepts. Anything else is text. Braces that are doubled, as the chat
-templates of some models show them by mistake, are undone before that.
+Invariant: an object counts as a call only if it is closed, has no other fields, names a tool on
+offer and has arguments that the tool accepts. Anything else is text. Braces that are doubled, as
+the chat templates of some models show them by mistake, are undone before that.
 """
 
 import re

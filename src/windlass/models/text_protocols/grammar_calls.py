@@ -3,7 +3,7 @@
     {"name": "read", "arguments": {"path": "a.txt"}}
     {"name": "answer", "arguments": {"text": "It says hello."}}
 
-The law: the model can write nothing else, because the server lets no other token pass. The schema
+Invariant: the model can write nothing else, because the server lets no other token pass. The schema
 enforces the tool choice too. An answer is shown as it streams; a call is handled like any other.
 
 To answer is a function like the others, because small models that were trained to call functions

@@ -1,7 +1,7 @@
 """Reads a reply that is one JSON object as it streams: a call, or an answer that is shown at once.
 
-The law: text of an answer that was shown is never taken back, so an escape is decoded only once it
-is complete. If a server does not enforce the schema, its reply is read as plain text.
+Invariant: text of an answer that was shown is never taken back, so an escape is decoded only once
+it is complete. If a server does not enforce the schema, its reply is read as plain text.
 """
 
 import json

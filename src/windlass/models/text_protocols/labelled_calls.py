@@ -1,6 +1,6 @@
 """Tool calls in labelled sections of the text: ReAct, and the format that Qwen had before Hermes.
 
-The law: for the model everything is text, and for the loop none of it is, as in `text_calls.py`.
+Invariant: for the model everything is text, and for the loop none of it is, as in `text_calls.py`.
 The prompts are those that such models were trained on, byte by byte.
 """
 

@@ -4,9 +4,9 @@
     Action: look                            ✿ARGS✿: {"at": "door"}
     Action Input: {"at": "door"}
 
-The law: the result depends on the text and never on how it was cut into deltas. The beginning of a
-label is held back until it is decided whether it is one. A result that the model made up by itself
-is dropped, with all that follows it. A label inside a JSON string is content.
+Invariant: the result depends on the text and never on how it was cut into deltas. The beginning of
+a label is held back until it is decided whether it is one. A result that the model made up by
+itself is dropped, with all that follows it. A label inside a JSON string is content.
 """
 
 import re

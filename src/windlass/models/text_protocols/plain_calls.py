@@ -2,7 +2,7 @@
 
     {"name": "read", "arguments": {"path": "a.txt"}}
 
-The law: text is held back only while it can still become a call, or once a call was found: if the
+Invariant: text is held back only while it can still become a call, or once a call was found: if the
 model makes a native call after all, its text was not meant as one. What counts as a call is decided
 by `found_calls`. For most models the whole reply must be one call; for those that mix calls with
 words, a call may stand anywhere.

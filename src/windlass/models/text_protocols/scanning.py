@@ -1,6 +1,6 @@
 """Finds calls in the text of a reply: a reader whose pieces pass through scans.
 
-The law: a scan may hold text back, but not forever. It releases what it holds when the reply ends
+Invariant: a scan may hold text back, but not forever. It releases what it holds when the reply ends
 at the latest. If the stream breaks first, the attempt has failed, and none of its text counts.
 """
 

@@ -1,7 +1,7 @@
 """Turns the text of a reply, as it streams, into text, thinking and calls.
 
-The law: the result depends on the text and never on how it was cut into deltas. The beginning of a
-marker is held back until it is decided whether it is one. Everything inside a thinking block is
+Invariant: the result depends on the text and never on how it was cut into deltas. The beginning of
+a marker is held back until it is decided whether it is one. Everything inside a thinking block is
 thinking, and a marker inside a JSON string is content.
 """
 

@@ -1,9 +1,9 @@
 """One Chromium for a toolset: in a thread with an event loop of its own, a profile per session.
 
-The law: the browser ends with the last session that uses it, and with this process. Its driver and
-the browser itself end when their pipes to this process are closed, also by SIGKILL. What is left
-all the same has a marker, by which the next process finds and ends it. The browser gets none of
-the keys and tokens in our environment.
+Invariant: the browser ends with the last session that uses it, and with this process. Its driver
+and the browser itself end when their pipes to this process are closed, also by SIGKILL. What is
+left all the same has a marker, by which the next process finds and ends it. The browser gets none
+of the keys and tokens in our environment.
 """
 
 import asyncio

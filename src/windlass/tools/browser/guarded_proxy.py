@@ -1,6 +1,6 @@
 """The only way from a page to the network: a proxy on loopback that checks every address.
 
-The law: a page reaches exactly the addresses that `fetch` may reach. The browser resolves no name
+Invariant: a page reaches exactly the addresses that `fetch` may reach. The browser resolves no name
 itself. Whatever it asks for, be it a page, a redirect, a picture, a request of a script or a
 WebSocket, this proxy resolves the name once, checks all of its addresses, and opens the connection
 to one of them. A name that points elsewhere the next time changes nothing.

@@ -1,6 +1,6 @@
 """The pages of a session that are open, and what they try besides being read.
 
-The law: a page opens others only right after something was clicked or typed, and only so many.
+Invariant: a page opens others only right after something was clicked or typed, and only so many.
 Downloads are refused, dialogs dismissed, and the model is told of each.
 """
 

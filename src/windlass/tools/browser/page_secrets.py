@@ -1,6 +1,6 @@
 """Secrets that a model types by name.
 
-The law: the model never sees the value. It goes only into a password field of the origin that it
+Invariant: the model never sees the value. It goes only into a password field of the origin that it
 belongs to, and a result that holds it shows its name instead.
 """
 

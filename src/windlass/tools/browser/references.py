@@ -1,8 +1,9 @@
 """References to the elements of a page: what the model reads, and what it may act on.
 
-The law: a reference means one element of one document. It names the document, so that one that was
-read before the page changed is refused instead of meaning another element. The name of the element
-comes from the page's tree, and never from its text: a text that looks like an element is none.
+Invariant: a reference means one element of one document. It names the document, so that one that
+was read before the page changed is refused instead of meaning another element. The name of the
+element comes from the page's tree, and never from its text: a text that looks like an element is
+none.
 """
 
 import json

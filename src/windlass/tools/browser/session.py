@@ -1,6 +1,6 @@
 """The pages of one session: a profile of its own, and what can be done with the page in front.
 
-The law: each action is bounded in time, and ends with what the page shows then. All that a page
+Invariant: each action is bounded in time, and ends with what the page shows then. All that a page
 tries besides (pop-ups, downloads, dialogs, hosts that are not allowed) is stopped or bounded, and
 the model is told.
 """

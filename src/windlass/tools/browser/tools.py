@@ -1,8 +1,8 @@
 """The tools of the browser: `browser_open`, `_read`, `_click`, `_type`, `_screenshot`, `_back`.
 
-The law: the browser of a run ends with the run. A run that waits for a person keeps it for a while,
-because a click that is allowed later needs the page that was shown. When a browser is new, the
-result says so, and that all pages of an earlier one are lost.
+Invariant: the browser of a run ends with the run. A run that waits for a person keeps it for a
+while, because a click that is allowed later needs the page that was shown. When a browser is new,
+the result says so, and that all pages of an earlier one are lost.
 """
 
 import asyncio

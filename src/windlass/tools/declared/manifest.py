@@ -10,7 +10,7 @@
     url = "https://api.example.org/weather/{city}"
     headers = { Authorization = "Bearer ${WEATHER_KEY}" }
 
-The law: all that can be found wrong without a call is found here, with the name of the tool. A
+Invariant: all that can be found wrong without a call is found here, with the name of the tool. A
 secret is named and never written; it is looked up when the tool is called, and is in no result.
 """
 

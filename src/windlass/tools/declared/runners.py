@@ -1,7 +1,8 @@
 """Runs what a manifest declares: one program without a shell, or one HTTP request.
 
-The law: a call that is cancelled or times out leaves no program behind. A secret is in the request
-or in the variables of the program, and in no result. What a program or a server answers is bounded.
+Invariant: a call that is cancelled or times out leaves no program behind. A secret is in the
+request or in the variables of the program, and in no result. What a program or a server answers is
+bounded.
 """
 
 import asyncio

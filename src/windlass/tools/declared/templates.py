@@ -1,6 +1,6 @@
 """Fills the templates of a manifest with the arguments of a call.
 
-The law: nothing is ever put into a shell string, and an argument can only be a value where the
+Invariant: nothing is ever put into a shell string, and an argument can only be a value where the
 manifest wants one. In a command it is one word of the command line and never an option; in a URL it
 is one segment of the path, and never another host or folder; in JSON it is a string or the value.
 """

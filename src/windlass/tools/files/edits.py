@@ -1,8 +1,8 @@
 """Exact replacements in a text: all edits are made, or none.
 
-The law: the text to replace must be present exactly once, unless `replace_all` is set. Similar text
-is never taken for it. Every step takes time that grows linearly with the file, and no edit can make
-it grow beyond a bound.
+Invariant: the text to replace must be present exactly once, unless `replace_all` is set. Similar
+text is never taken for it. Every step takes time that grows linearly with the file, and no edit can
+make it grow beyond a bound.
 """
 
 import difflib

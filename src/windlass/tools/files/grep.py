@@ -1,8 +1,8 @@
 """Search for lines that match a pattern in the files of a workspace.
 
-The law: every line shown was read through the workspace and matched by `grep_worker`. ripgrep only
-narrows down which files to read, and only if it is installed and understands the pattern as Python
-does. So the answer is the same with and without it.
+Invariant: every line shown was read through the workspace and matched by `grep_worker`. ripgrep
+only narrows down which files to read, and only if it is installed and understands the pattern as
+Python does. So the answer is the same with and without it.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Finds the lines that match a pattern, in a process of its own.
 
-The law: a pattern that takes forever blocks nobody. Python's `re` does not let other threads run
+Invariant: a pattern that takes forever blocks nobody. Python's `re` does not let other threads run
 while it matches, so a pattern from a model is never matched in the process of the runtime. This
 process also ends by its own alarm, even if the process that started it is gone.
 

@@ -1,9 +1,9 @@
 """Resolve a path below the workspace root, one name at a time.
 
-The law: each folder is opened relative to the descriptor of the folder before it, without following
-links. A link is read, and its target is walked in the same way. `..` goes back to the folder that
-the walk came from, and never above the root. No path is checked under one name and used under
-another, so a file that is swapped during the walk cannot lead out of the root.
+Invariant: each folder is opened relative to the descriptor of the folder before it, without
+following links. A link is read, and its target is walked in the same way. `..` goes back to the
+folder that the walk came from, and never above the root. No path is checked under one name and used
+under another, so a file that is swapped during the walk cannot lead out of the root.
 """
 
 import errno

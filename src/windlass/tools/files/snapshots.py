@@ -1,6 +1,6 @@
 """What a file held before a call changed it, and how it is restored.
 
-The law: a file is restored only if it holds exactly the bytes that the call wrote. Only the lines
+Invariant: a file is restored only if it holds exactly the bytes that the call wrote. Only the lines
 that changed are kept, as a blob of the session, and none of them if they hold a secret.
 """
 

@@ -1,6 +1,6 @@
 """The tools that read, search and change files: `read`, `glob`, `grep`, `write`, `edit`.
 
-The law: they reach only what the `Workspace` reaches. When a result says that a file was changed,
+Invariant: they reach only what the `Workspace` reaches. When a result says that a file was changed,
 the change is on the disk, also after a power cut. After a crash in the middle of a call, the file
 has its old content or all of its new content: so `write` may simply be run again, and `edit` reads
 the file to find out which of the two it is.

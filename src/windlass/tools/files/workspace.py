@@ -1,6 +1,6 @@
 """Access to the files below one folder, and to no others.
 
-The law: every access goes through the walk in `paths`, so no `..`, link or race leads out of the
+Invariant: every access goes through the walk in `paths`, so no `..`, link or race leads out of the
 root. A write goes to a new file beside the old one, which is then renamed over it: after a crash
 there is the old content or the new, never a mixture, and a link that is placed there at the last
 moment is replaced and not followed. Only regular files are read or replaced.

@@ -1,7 +1,7 @@
 """Read the usual `mcpServers` JSON (`.mcp.json`) into settings objects.
 
-The law: an entry that is not understood raises ConfigError, which names its place and suggests what
-may have been meant. Nothing here reads a file or the environment: both are passed in.
+Invariant: an entry that is not understood raises ConfigError, which names its place and suggests
+what may have been meant. Nothing here reads a file or the environment: both are passed in.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """The forms that an MCP server may have a person fill in (elicitation in form mode).
 
-The law: a form is a flat object of plain values, as the protocol says. One that is not, is too
+Invariant: a form is a flat object of plain values, as the protocol says. One that is not, is too
 long or asks for a secret is refused before anybody sees it. What a person gives is checked by the
 form, and what they leave out gets its default.
 """

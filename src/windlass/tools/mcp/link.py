@@ -1,6 +1,6 @@
 """The connection to an MCP server: opened when it is first needed, and again after it broke.
 
-The law: one task, the keeper, opens a connection and closes it, because the SDK's cancel scopes
+Invariant: one task, the keeper, opens a connection and closes it, because the SDK's cancel scopes
 must be left in the task that entered them. Requests are sent from the tasks that want the answers,
 so a cancel goes directly to the server. A request that fails because the connection broke raises an
 error, and is never repeated here: only the caller knows whether it may be repeated.

@@ -1,6 +1,7 @@
 """Convert the answers of an MCP server into results for the model.
 
-The law: no part of an answer is dropped silently. A part that a model cannot read is named instead.
+Invariant: no part of an answer is dropped silently. A part that a model cannot read is named
+instead.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What an MCP server asks its client for while a call runs: a person's answer, a model's reply.
 
-The law: a server is answered only within a call, and by the person and the model of that call's
+Invariant: a server is answered only within a call, and by the person and the model of that call's
 run. If it cannot be told which call asks, nobody is asked. Nothing outlives the call, whose
 time-out holds for all of it. What a server says is shown as its words, and an address is shown and
 never opened.

@@ -3,7 +3,7 @@
     async with McpServers(mcp_settings(text, environ)) as servers:
         agent = Agent(model, tools=[*await servers.tools()])
 
-The law: a server's description of its tools is its own word, and everything else that it says is
+Invariant: a server's description of its tools is its own word, and everything else that it says is
 text from outside. A tool writes and sends data out unless the user's settings say otherwise, or say
 that this server's hints are to be trusted; results are labelled `untrusted`. What a server lists is
 bounded in number and length. A list of tools does not change once it was returned: ask again

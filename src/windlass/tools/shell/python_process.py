@@ -1,7 +1,8 @@
 """The process of a code interpreter, and the messages between it and the runtime.
 
-The law: whatever comes from the process is read like anything from outside, and nobody waits for it
-with the event loop: its code may write anything, stop reading, or put links in place of the pipes.
+Invariant: whatever comes from the process is read like anything from outside, and nobody waits for
+it with the event loop: its code may write anything, stop reading, or put links in place of the
+pipes.
 """
 
 import asyncio

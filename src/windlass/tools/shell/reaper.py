@@ -1,6 +1,6 @@
 """Finds and ends the processes that a dead runtime left running.
 
-The law: only our own processes are ended. Every process that a runtime starts has a marker in its
+Invariant: only our own processes are ended. Every process that a runtime starts has a marker in its
 environment, which is random and unique to that runtime. Only a process with the marker of a dead
 runtime, or a descendant of one, is ended. A runtime is dead if the lock on its registry file is
 free and its process is gone.

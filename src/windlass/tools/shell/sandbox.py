@@ -1,6 +1,6 @@
 """What a command may touch, and how this machine can enforce it.
 
-The law: a sandbox is in force only if it was seen to work, and every result says so. With
+Invariant: a sandbox is in force only if it was seen to work, and every result says so. With
 bubblewrap there is no network, only the workspace is writable, and home folders, /run and /tmp are
 empty. Without it, a command is an ordinary process with a short environment, and is never called
 sandboxed.

@@ -1,6 +1,6 @@
 """A filter for system calls that keeps a command away from Unix sockets, for bubblewrap.
 
-The law: a command that runs under the filter cannot open a Unix socket by which it could reach
+Invariant: a command that runs under the filter cannot open a Unix socket by which it could reach
 another process. Sockets that exist when a command starts are hidden by a mount. One that a service
 opens later, in a folder that the command sees, is not: only the kernel's filter stops that.
 

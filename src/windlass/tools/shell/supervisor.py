@@ -1,9 +1,9 @@
 """The parent of one command: a small process between the runtime and the shell.
 
-The law: the supervisor ends last. It adopts every process that the command leaves behind (also one
-that called `setsid` or forked twice), so all of them stay its descendants, and it exits only when
-none is left. It ends the command when its time is up, when the runtime asks for it, and when the
-runtime is gone, even by SIGKILL.
+Invariant: the supervisor ends last. It adopts every process that the command leaves behind (also
+one that called `setsid` or forked twice), so all of them stay its descendants, and it exits only
+when none is left. It ends the command when its time is up, when the runtime asks for it, and when
+the runtime is gone, even by SIGKILL.
 
 It talks over a socket on its standard input. It reads one `CommandOrder`; then the end of the file
 means stop, no matter which side closed it. It writes one line of JSON at the end. It runs without

@@ -1,8 +1,8 @@
 """The tools `bash`, `bash_output` and `bash_kill`: commands in the workspace.
 
-The law: no command outlives its call, and no background command outlives the runtime. The exit code
-is always part of the result; output that is too long is cut in the middle; and each result says
-whether there was a sandbox.
+Invariant: no command outlives its call, and no background command outlives the runtime. The exit
+code is always part of the result; output that is too long is cut in the middle; and each result
+says whether there was a sandbox.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Which addresses a tool may reach: the public internet, and what is explicitly allowed.
 
-The law: the address decides, after the name is resolved, and never the name. An IPv6 address must
+Invariant: the address decides, after the name is resolved, and never the name. An IPv6 address must
 be in the public block, and an IPv4 address that is embedded in it is checked too.
 """
 
