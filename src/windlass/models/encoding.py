@@ -1,27 +1,86 @@
-"""What the encoders of several dialects share: content blocks, turns, call ids, arguments, bodies.
+"""What the encoders of several dialects share: media, content blocks, turns, call ids, bodies.
 
 Invariant: encoded history only grows. An open turn is continued and never rewritten, and a call
 keeps the id that it got first, so that the history of a request is a prefix of the next one's.
+
+No image or file is dropped silently. In a prompt, one that a provider cannot take is an error that
+names it. In a tool's result, a note to the model takes its place, because the tool has run already
+and the conversation must continue.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
 
-from windlass.core.messages import AssistantMessage, ContentPart, TextPart, ToolCall
+from windlass.core.errors import ModelError
+from windlass.core.messages import (
+    AssistantMessage,
+    CallOutcome,
+    ContentPart,
+    FilePart,
+    ImagePart,
+    Message,
+    TextPart,
+    ThinkingPart,
+    ToolCall,
+    ToolResults,
+    UserMessage,
+)
 from windlass.models.fragments import HistoryFragment
-from windlass.models.media import MediaPart, unsupported_media_error, unsupported_media_note
 
+MediaPart = ImagePart | FilePart
 JsonObject = dict[str, Any]
-
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """The ids of calls that every provider accepts."""
-
 encode_json = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(JsonObject).decode
+
+
+def encode_base64(data: bytes) -> str:
+    """Return the data in base64, as JSON can hold it."""
+    return b64encode(data).decode("ascii")
+
+
+def data_url(part: MediaPart) -> str | None:
+    """Return the part's content as a data URL, else its own URL; None if it has neither."""
+    if part.data is not None:
+        return f"data:{part.media_type};base64,{encode_base64(part.data)}"
+    return part.url
+
+
+def decode_text_file(part: FilePart) -> str | None:
+    """Return the text of a plain text file, or None if the file is not one."""
+    if part.data is None or not part.media_type.startswith("text/"):
+        return None
+    try:
+        return part.data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def unsupported_media_error(part: MediaPart, api: str, accepted: str) -> ModelError:
+    """Return the error for a prompt with a part that the API cannot take."""
+    message = f"{api} does not accept {_describe_media(part)}. It accepts {accepted}."
+    return ModelError("bad_request", message)
+
+
+def unsupported_media_note(part: MediaPart, api: str) -> str:
+    """Return the text that replaces, in a tool's result, a part that the API cannot take."""
+    return f"[{_describe_media(part)} is not shown: {api} does not accept it in tool results]"
+
+
+def _describe_media(part: MediaPart) -> str:
+    name = f"the file {part.name!r}" if isinstance(part, FilePart) else "the image"
+    if part.data is not None:
+        return f"{name} ({part.media_type}, {len(part.data)} bytes)"
+    if part.url:
+        return f"{name} ({part.media_type}) at {part.url}"
+    return f"{name} ({part.media_type})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,30 +127,6 @@ class ContentBlocks:
         return []
 
 
-class TurnJoiner:
-    """Joins consecutive messages of the same role into one turn.
-
-    Some APIs want the roles to alternate. `content_key` is the field that holds a turn's blocks.
-    """
-
-    def __init__(self, content_key: str) -> None:
-        self._content_key = content_key
-        self._role = ""
-
-    def add_blocks(self, role: str, blocks: Iterable[JsonObject]) -> Iterable[HistoryFragment]:
-        """Add one message. Without blocks it adds nothing: no provider accepts an empty message."""
-        inside = b",".join(encode_json(block) for block in blocks)
-        if not inside:
-            return ()
-        joins = role == self._role
-        self._role = role
-        body = b"," + inside if joins else self._open_turn(role) + inside
-        return (HistoryFragment(body, b"]}", joins),)
-
-    def _open_turn(self, role: str) -> bytes:
-        return f'{{"role":"{role}","{self._content_key}":['.encode()
-
-
 class CallIds:
     """The id of each call on the wire.
 
@@ -123,6 +158,78 @@ class CallIds:
     def id_of(self, call: ToolCall) -> str:
         """Return the wire id of a call whose result is encoded."""
         return self.assign_id(call, native=False)
+
+
+class BlockEncoder(ABC):
+    """Encodes one history for one model, as blocks in turns. A dialect says how its blocks look.
+
+    Consecutive messages of the same role become one turn: some APIs want the roles to alternate.
+    """
+
+    content_key = "content"
+    """The field that holds the blocks of a turn."""
+    reply_role = "assistant"
+
+    def __init__(self, model: str, content: ContentBlocks) -> None:
+        self.model = model
+        self.content = content
+        self.ids = CallIds()
+        self._role = ""
+
+    def encode_message(self, message: Message) -> Iterable[HistoryFragment]:
+        """Return the fragments of the next message; none if it has no blocks."""
+        match message:
+            case UserMessage(parts):
+                return self.add_blocks("user", self.encode_prompt(parts))
+            case AssistantMessage():
+                return self.add_blocks(self.reply_role, self.encode_reply(message))
+            case ToolResults(items):
+                return self.add_blocks("user", map(self.result_block, items))
+
+    def add_blocks(self, role: str, blocks: Iterable[JsonObject]) -> Iterable[HistoryFragment]:
+        """Add one message. Without blocks it adds nothing: no provider accepts an empty message."""
+        inside = b",".join(encode_json(block) for block in blocks)
+        if not inside:
+            return ()
+        joins = role == self._role
+        self._role = role
+        start = b"," if joins else f'{{"role":"{role}","{self.content_key}":['.encode()
+        return (HistoryFragment(start + inside, b"]}", joins),)
+
+    def encode_prompt(self, parts: Iterable[ContentPart]) -> list[JsonObject]:
+        """Return the blocks of a user's message. Raises ModelError for unsupported media."""
+        return self.content.encode_prompt(parts)
+
+    def encode_reply(self, reply: AssistantMessage) -> Iterator[JsonObject]:
+        """Yield the blocks of a reply. Thinking goes back only to the model that produced it."""
+        native = is_native(reply, self.model)
+        for part in reply.parts:
+            match part:
+                case TextPart(text):
+                    # APIs refuse blank text, although their own models sometimes write it.
+                    if text.strip():
+                        yield self.reply_text_block(text)
+                case ThinkingPart():
+                    block = self.thinking_block(part) if native else None
+                    if block is not None:
+                        yield block
+                case ToolCall():
+                    yield self.call_block(part, native=native)
+
+    def reply_text_block(self, text: str) -> JsonObject:
+        return self.content.text_block(text)
+
+    @abstractmethod
+    def thinking_block(self, part: ThinkingPart) -> JsonObject | None:
+        """Return the block of a thought of this model; None if there is nothing to send."""
+
+    @abstractmethod
+    def call_block(self, call: ToolCall, *, native: bool) -> JsonObject:
+        """Return the block of a call. `native`: this model made it."""
+
+    @abstractmethod
+    def result_block(self, item: CallOutcome) -> JsonObject:
+        """Return the block of the result of a call."""
 
 
 def is_native(reply: AssistantMessage, model: str) -> bool:

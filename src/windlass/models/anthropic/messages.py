@@ -8,41 +8,28 @@ Thinking goes back unchanged to the model that produced it. Its signatures cover
 that was said before, which is one more reason never to rewrite history.
 """
 
-from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from typing_extensions import override
 
-from windlass.core.messages import (
-    AssistantMessage,
-    CallOutcome,
-    FilePart,
-    ImagePart,
-    Message,
-    ReplyPart,
-    TextPart,
-    ThinkingPart,
-    ToolCall,
-    ToolResults,
-    UserMessage,
-)
+from windlass.core.messages import CallOutcome, FilePart, ImagePart, ThinkingPart, ToolCall
 from windlass.core.setup import ToolChoice
 from windlass.core.view import Prompt
 from windlass.models.anthropic.reader import REDACTED_PREFIX, AnthropicReader
 from windlass.models.anthropic.thinking import accepts_sampling, thinking_settings
 from windlass.models.dialect import Dialect, ReplyReader, WireRequest
 from windlass.models.encoding import (
-    CallIds,
+    BlockEncoder,
     ContentBlocks,
     JsonObject,
-    TurnJoiner,
+    MediaPart,
     as_json_object,
     build_body,
+    decode_text_file,
     drop_unset,
-    is_native,
+    encode_base64,
 )
-from windlass.models.fragments import EncodedHistories, HistoryFragment
-from windlass.models.media import MediaPart, decode_text_file, encode_base64
+from windlass.models.fragments import EncodedHistories
 from windlass.models.options import ModelOptions
 
 # A version pins the shapes of requests and replies, and the service keeps those that it has. This
@@ -135,46 +122,31 @@ def _encode_tools(prompt: Prompt, *, marked: bool) -> list[JsonObject]:
     return tools
 
 
-class AnthropicEncoder:
+class AnthropicEncoder(BlockEncoder):
     """Encodes one history for one model."""
 
     def __init__(self, model: str) -> None:
-        self._model = model
-        self._ids = CallIds()
-        self._turns = TurnJoiner("content")
+        super().__init__(model, _CONTENT)
 
-    def encode_message(self, message: Message) -> Iterable[HistoryFragment]:
-        match message:
-            case UserMessage(parts):
-                return self._turns.add_blocks("user", _CONTENT.encode_prompt(parts))
-            case AssistantMessage(parts):
-                native = is_native(message, self._model)
-                blocks = [
-                    block for part in parts for block in self._encode_part(part, native=native)
-                ]
-                return self._turns.add_blocks("assistant", blocks)
-            case ToolResults(items):
-                return self._turns.add_blocks("user", map(self._encode_result, items))
+    @override
+    def thinking_block(self, part: ThinkingPart) -> JsonObject:
+        signature = part.signature or ""
+        if signature.startswith(REDACTED_PREFIX):
+            return {"type": "redacted_thinking", "data": signature.removeprefix(REDACTED_PREFIX)}
+        return {"type": "thinking", "thinking": part.text, "signature": signature}
 
-    def _encode_part(self, part: ReplyPart, *, native: bool) -> Iterator[JsonObject]:
-        match part:
-            case TextPart(text):
-                # The API refuses blank text, although its own models sometimes write it.
-                if text.strip():
-                    yield _text_block(text)
-            case ThinkingPart(text, signature):
-                if native:
-                    yield _encode_thinking(text, signature or "")
-            case ToolCall(name=name, arguments=arguments):
-                yield {
-                    "type": "tool_use",
-                    "id": self._ids.assign_id(part, native=native),
-                    "name": name,
-                    "input": as_json_object(arguments),
-                }
+    @override
+    def call_block(self, call: ToolCall, *, native: bool) -> JsonObject:
+        return {
+            "type": "tool_use",
+            "id": self.ids.assign_id(call, native=native),
+            "name": call.name,
+            "input": as_json_object(call.arguments),
+        }
 
-    def _encode_result(self, item: CallOutcome) -> JsonObject:
-        block: JsonObject = {"type": "tool_result", "tool_use_id": self._ids.id_of(item.call)}
+    @override
+    def result_block(self, item: CallOutcome) -> JsonObject:
+        block: JsonObject = {"type": "tool_result", "tool_use_id": self.ids.id_of(item.call)}
         content = _CONTENT.encode_result(item.result.content)
         failed = item.result.kind != "value"
         if failed and not content:  # The API refuses a failure without text.
@@ -184,12 +156,6 @@ class AnthropicEncoder:
         if failed:
             block["is_error"] = True
         return block
-
-
-def _encode_thinking(text: str, signature: str) -> JsonObject:
-    if signature.startswith(REDACTED_PREFIX):
-        return {"type": "redacted_thinking", "data": signature.removeprefix(REDACTED_PREFIX)}
-    return {"type": "thinking", "thinking": text, "signature": signature}
 
 
 def _text_block(text: str) -> JsonObject:

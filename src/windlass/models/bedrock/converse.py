@@ -5,23 +5,18 @@ that were sent before. The moving mark is put behind the last block when a reque
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from urllib.parse import quote
 
 from typing_extensions import override
 
 from windlass.core.messages import (
-    AssistantMessage,
     CallOutcome,
+    ContentPart,
     FilePart,
     ImagePart,
-    Message,
-    ReplyPart,
-    TextPart,
     ThinkingPart,
     ToolCall,
-    ToolResults,
-    UserMessage,
 )
 from windlass.core.setup import ToolChoice
 from windlass.core.view import Prompt
@@ -30,17 +25,17 @@ from windlass.models.anthropic.thinking import accepts_sampling, thinking_settin
 from windlass.models.bedrock.reader import BedrockReader
 from windlass.models.dialect import Dialect, ReplyReader, WireRequest
 from windlass.models.encoding import (
-    CallIds,
+    BlockEncoder,
     ContentBlocks,
     JsonObject,
-    TurnJoiner,
+    MediaPart,
     as_json_object,
     build_body,
+    decode_text_file,
     drop_unset,
-    is_native,
+    encode_base64,
 )
-from windlass.models.fragments import EncodedHistories, HistoryFragment
-from windlass.models.media import MediaPart, decode_text_file, encode_base64
+from windlass.models.fragments import EncodedHistories
 from windlass.models.options import ModelOptions
 
 _CACHE_MARK = b'{"cachePoint":{"type":"default"}}'
@@ -154,56 +149,49 @@ def _encode_tool_choice(choice: ToolChoice) -> JsonObject | None:
             return {"tool": {"name": name}}
 
 
-class BedrockEncoder:
+class BedrockEncoder(BlockEncoder):
     """Encodes one history for one model."""
 
     def __init__(self, model: str) -> None:
-        self._model = model
-        self._ids = CallIds()
-        self._turns = TurnJoiner("content")
         self._document_count = 0
-        self._content = ContentBlocks(
+        content = ContentBlocks(
             api="Amazon Bedrock",
             accepted="JPEG, PNG, GIF and WebP images, PDF, Word, Excel, CSV and plain text",
             text_block=_text_block,
             media_block=self._media_block,
         )
+        super().__init__(model, content)
 
-    def encode_message(self, message: Message) -> Iterable[HistoryFragment]:
-        match message:
-            case UserMessage(parts):
-                blocks = self._content.encode_prompt(parts)
-                has_document = any("document" in block for block in blocks)
-                if has_document and not any("text" in block for block in blocks):
-                    # The API refuses a document without any text beside it.
-                    blocks.append(_text_block("See above."))
-                return self._turns.add_blocks("user", blocks)
-            case AssistantMessage(parts):
-                native = is_native(message, self._model)
-                blocks = [
-                    block for part in parts for block in self._encode_part(part, native=native)
-                ]
-                return self._turns.add_blocks("assistant", blocks)
-            case ToolResults(items):
-                return self._turns.add_blocks("user", map(self._encode_result, items))
+    @override
+    def encode_prompt(self, parts: Iterable[ContentPart]) -> list[JsonObject]:
+        blocks = super().encode_prompt(parts)
+        has_document = any("document" in block for block in blocks)
+        if has_document and not any("text" in block for block in blocks):
+            # The API refuses a document without any text beside it.
+            blocks.append(_text_block("See above."))
+        return blocks
 
-    def _encode_part(self, part: ReplyPart, *, native: bool) -> Iterator[JsonObject]:
-        match part:
-            case TextPart(text):
-                if text.strip():
-                    yield _text_block(text)
-            case ThinkingPart(text, signature):
-                if native:
-                    yield {"reasoningContent": _encode_thinking(text, signature)}
-            case ToolCall(name=name, arguments=arguments):
-                call_id = self._ids.assign_id(part, native=native)
-                arguments = as_json_object(arguments)
-                yield {"toolUse": {"toolUseId": call_id, "name": name, "input": arguments}}
+    @override
+    def thinking_block(self, part: ThinkingPart) -> JsonObject:
+        signature = part.signature or ""
+        if signature.startswith(REDACTED_PREFIX):
+            thought: JsonObject = {"redactedContent": signature.removeprefix(REDACTED_PREFIX)}
+        else:
+            fields = {"text": part.text, "signature": signature or None}
+            thought = {"reasoningText": drop_unset(fields)}
+        return {"reasoningContent": thought}
 
-    def _encode_result(self, item: CallOutcome) -> JsonObject:
-        content = self._content.encode_result(item.result.content)
+    @override
+    def call_block(self, call: ToolCall, *, native: bool) -> JsonObject:
+        call_id = self.ids.assign_id(call, native=native)
+        arguments = as_json_object(call.arguments)
+        return {"toolUse": {"toolUseId": call_id, "name": call.name, "input": arguments}}
+
+    @override
+    def result_block(self, item: CallOutcome) -> JsonObject:
+        content = self.content.encode_result(item.result.content)
         result: JsonObject = {
-            "toolUseId": self._ids.id_of(item.call),
+            "toolUseId": self.ids.id_of(item.call),
             "content": content or [_text_block(item.result.kind)],
         }
         if item.result.kind != "value":
@@ -232,12 +220,6 @@ class BedrockEncoder:
         self._document_count += 1
         plain = re.sub(r"[^a-zA-Z0-9()\[\]-]+", " ", part.name).strip() or "document"
         return f"{plain[: _NAME_CHARS_MAX - 8]} {self._document_count}"
-
-
-def _encode_thinking(text: str, signature: str | None) -> JsonObject:
-    if signature and signature.startswith(REDACTED_PREFIX):
-        return {"redactedContent": signature.removeprefix(REDACTED_PREFIX)}
-    return {"reasoningText": drop_unset({"text": text, "signature": signature or None})}
 
 
 def _text_block(text: str) -> JsonObject:

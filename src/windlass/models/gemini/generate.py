@@ -15,30 +15,26 @@ from windlass.core.messages import (
     CallOutcome,
     ContentPart,
     ImagePart,
-    Message,
-    ReplyPart,
     TextPart,
     ThinkingPart,
     ToolCall,
-    ToolResults,
-    UserMessage,
 )
 from windlass.core.setup import ToolChoice
 from windlass.core.view import Prompt
 from windlass.models.dialect import Dialect, ReplyReader, WireRequest
 from windlass.models.encoding import (
-    CallIds,
+    BlockEncoder,
     ContentBlocks,
     JsonObject,
-    TurnJoiner,
+    MediaPart,
     as_json_object,
     build_body,
     drop_unset,
-    is_native,
+    encode_base64,
+    unsupported_media_note,
 )
-from windlass.models.fragments import EncodedHistories, HistoryFragment
+from windlass.models.fragments import EncodedHistories
 from windlass.models.gemini.reader import GeminiReader
-from windlass.models.media import MediaPart, encode_base64, unsupported_media_note
 from windlass.models.options import Effort, ModelOptions
 
 UNSIGNED_CALL = "skip_thought_signature_validator"
@@ -177,73 +173,62 @@ def _parse_version(model: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2] or 0)) if found else _NEWEST
 
 
-class GeminiEncoder:
+class GeminiEncoder(BlockEncoder):
     """Encodes one history for one model. `signed`: the model refuses calls without a signature."""
 
+    content_key = "parts"
+    reply_role = "model"
+
     def __init__(self, model: str, *, signed: bool) -> None:
-        self._model = model
+        super().__init__(model, _CONTENT)
         self._signed = signed
-        self._ids = CallIds()
         self._calls_without_id: set[str] = set()
         """The calls to which the provider gave no id. They and their results have none either."""
-        self._turns = TurnJoiner("parts")
 
-    def encode_message(self, message: Message) -> Iterable[HistoryFragment]:
-        match message:
-            case UserMessage(parts):
-                return self._turns.add_blocks("user", _CONTENT.encode_prompt(parts))
-            case AssistantMessage():
-                return self._turns.add_blocks("model", self._encode_reply(message))
-            case ToolResults(items):
-                return self._turns.add_blocks("user", map(self._encode_result, items))
-
-    def _encode_reply(self, reply: AssistantMessage) -> Iterator[JsonObject]:
-        native = is_native(reply, self._model)
+    @override
+    def encode_reply(self, reply: AssistantMessage) -> Iterator[JsonObject]:
         # Of calls that were made together only the first one is signed.
         needs_signature = self._signed
-        for part in reply.parts:
-            for block in self._encode_part(part, native=native):
-                if "functionCall" in block and needs_signature:
-                    needs_signature = False
-                    block.setdefault("thoughtSignature", UNSIGNED_CALL)
-                yield block
+        for block in super().encode_reply(reply):
+            if "functionCall" in block and needs_signature:
+                needs_signature = False
+                block.setdefault("thoughtSignature", UNSIGNED_CALL)
+            yield block
 
-    def _encode_part(self, part: ReplyPart, *, native: bool) -> Iterator[JsonObject]:
-        match part:
-            case TextPart(text):
-                if text.strip():
-                    yield {"text": text}
-            case ThinkingPart(text, signature):
-                if native and (text or signature):
-                    # Without text, it is the signature of an answer and not a thought.
-                    yield drop_unset(
-                        {
-                            "text": text,
-                            "thought": bool(text) or None,
-                            "thoughtSignature": signature or None,
-                        }
-                    )
-            case ToolCall(signature=signature):
-                block: JsonObject = {"functionCall": self._encode_call(part, native=native)}
-                if native and signature:
-                    block["thoughtSignature"] = signature
-                yield block
+    @override
+    def thinking_block(self, part: ThinkingPart) -> JsonObject | None:
+        if not part.text and not part.signature:
+            return None
+        # Without text, it is the signature of an answer and not a thought.
+        return drop_unset(
+            {
+                "text": part.text,
+                "thought": bool(part.text) or None,
+                "thoughtSignature": part.signature or None,
+            }
+        )
 
-    def _encode_call(self, call: ToolCall, *, native: bool) -> JsonObject:
+    @override
+    def call_block(self, call: ToolCall, *, native: bool) -> JsonObject:
         fields: JsonObject = {"name": call.name, "args": as_json_object(call.arguments)}
         if native and not call.provider_id:
             self._calls_without_id.add(call.id)
-            return fields
-        return {"id": self._ids.assign_id(call, native=native), **fields}
+        else:
+            fields = {"id": self.ids.assign_id(call, native=native), **fields}
+        block: JsonObject = {"functionCall": fields}
+        if native and call.signature:
+            block["thoughtSignature"] = call.signature
+        return block
 
-    def _encode_result(self, item: CallOutcome) -> JsonObject:
+    @override
+    def result_block(self, item: CallOutcome) -> JsonObject:
         key = "output" if item.result.kind == "value" else "error"
         text, media = self._split_result_content(item.result.content)
         response: JsonObject = {"name": item.call.name, "response": {key: text}}
         if media:
             response["parts"] = media
         if item.call.id not in self._calls_without_id:
-            response = {"id": self._ids.id_of(item.call), **response}
+            response = {"id": self.ids.id_of(item.call), **response}
         return {"functionResponse": response}
 
     def _split_result_content(self, content: Iterable[ContentPart]) -> tuple[str, list[JsonObject]]:

@@ -21,9 +21,17 @@ from windlass.core.messages import (
     ToolResults,
     UserMessage,
 )
-from windlass.models.encoding import CallIds, ContentBlocks, JsonObject, encode_json, is_native
+from windlass.models.encoding import (
+    CallIds,
+    ContentBlocks,
+    JsonObject,
+    MediaPart,
+    data_url,
+    decode_text_file,
+    encode_json,
+    is_native,
+)
 from windlass.models.fragments import HistoryFragment
-from windlass.models.media import MediaPart, data_url, decode_text_file
 from windlass.models.openai.quirks import ChatQuirks
 
 _DERIVED_ID_CHARS = 9

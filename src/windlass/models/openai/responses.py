@@ -5,37 +5,33 @@ reasoning goes back in it, encrypted, to the model that produced it.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from typing_extensions import override
 
 from windlass.core.messages import (
-    AssistantMessage,
     CallOutcome,
+    ContentPart,
     FilePart,
     ImagePart,
-    Message,
-    ReplyPart,
     TextPart,
     ThinkingPart,
     ToolCall,
-    ToolResults,
-    UserMessage,
 )
 from windlass.core.setup import ToolChoice
 from windlass.core.view import Prompt
 from windlass.models.dialect import Dialect, ReplyReader, WireRequest
 from windlass.models.encoding import (
-    CallIds,
+    BlockEncoder,
     ContentBlocks,
     JsonObject,
+    MediaPart,
     build_body,
+    data_url,
     drop_unset,
     encode_json,
-    is_native,
 )
 from windlass.models.fragments import EncodedHistories, HistoryFragment
-from windlass.models.media import MediaPart, data_url
 from windlass.models.openai.responses_reader import ResponsesReader
 from windlass.models.options import Effort, ModelOptions
 
@@ -123,63 +119,56 @@ def _encode_tools(prompt: Prompt) -> list[JsonObject]:
     ]
 
 
-class ResponsesEncoder:
+class ResponsesEncoder(BlockEncoder):
     """Encodes one history for one model, item by item."""
 
     def __init__(self, model: str) -> None:
-        self._model = model
-        self._ids = CallIds()
+        super().__init__(model, _CONTENT)
 
-    def encode_message(self, message: Message) -> Iterable[HistoryFragment]:
-        return [HistoryFragment(encode_json(item)) for item in self._encode_items(message)]
+    @override
+    def add_blocks(self, role: str, blocks: Iterable[JsonObject]) -> Iterable[HistoryFragment]:
+        """Each block is an item of its own: this API has no turns."""
+        return [HistoryFragment(encode_json(block)) for block in blocks]
 
-    def _encode_items(self, message: Message) -> Iterator[JsonObject]:
-        match message:
-            case UserMessage(parts):
-                content = _CONTENT.encode_prompt(parts)
-                if content:
-                    yield {"type": "message", "role": "user", "content": content}
-            case AssistantMessage(parts):
-                native = is_native(message, self._model)
-                for part in parts:
-                    yield from self._encode_part(part, native=native)
-            case ToolResults(items):
-                for item in items:
-                    yield self._encode_result(item)
+    @override
+    def encode_prompt(self, parts: Iterable[ContentPart]) -> list[JsonObject]:
+        content = super().encode_prompt(parts)
+        return [{"type": "message", "role": "user", "content": content}] if content else []
 
-    def _encode_part(self, part: ReplyPart, *, native: bool) -> Iterator[JsonObject]:
-        match part:
-            case TextPart(text):
-                if text.strip():
-                    content = [{"type": "output_text", "text": text}]
-                    yield {"type": "message", "role": "assistant", "content": content}
-            case ThinkingPart(text, signature):
-                if native and (text or signature):
-                    yield _encode_thinking(text, signature)
-            case ToolCall(name=name, arguments=arguments):
-                yield {
-                    "type": "function_call",
-                    "call_id": self._ids.assign_id(part, native=native),
-                    "name": name,
-                    "arguments": arguments or "{}",
-                }
+    @override
+    def reply_text_block(self, text: str) -> JsonObject:
+        content = [{"type": "output_text", "text": text}]
+        return {"type": "message", "role": "assistant", "content": content}
 
-    def _encode_result(self, item: CallOutcome) -> JsonObject:
+    @override
+    def thinking_block(self, part: ThinkingPart) -> JsonObject | None:
+        text, signature = part.text, part.signature
+        if not text and not signature:
+            return None
+        # Reasoning without encryption comes from another server with this API, whose models read
+        # their own text again.
+        if signature is None:
+            content = [{"type": "reasoning_text", "text": text}]
+            return {"type": "reasoning", "summary": [], "content": content}
+        summary = [{"type": "summary_text", "text": text}] if text else []
+        return {"type": "reasoning", "summary": summary, "encrypted_content": signature}
+
+    @override
+    def call_block(self, call: ToolCall, *, native: bool) -> JsonObject:
+        return {
+            "type": "function_call",
+            "call_id": self.ids.assign_id(call, native=native),
+            "name": call.name,
+            "arguments": call.arguments or "{}",
+        }
+
+    @override
+    def result_block(self, item: CallOutcome) -> JsonObject:
         output: str | list[JsonObject] = item.result.text
         if not all(isinstance(part, TextPart) for part in item.result.content):
             output = _CONTENT.encode_result(item.result.content)
-        call_id = self._ids.id_of(item.call)
+        call_id = self.ids.id_of(item.call)
         return {"type": "function_call_output", "call_id": call_id, "output": output}
-
-
-def _encode_thinking(text: str, signature: str | None) -> JsonObject:
-    # Reasoning without encryption comes from another server with this API, whose models read
-    # their own text again.
-    if signature is None:
-        content = [{"type": "reasoning_text", "text": text}]
-        return {"type": "reasoning", "summary": [], "content": content}
-    summary = [{"type": "summary_text", "text": text}] if text else []
-    return {"type": "reasoning", "summary": summary, "encrypted_content": signature}
 
 
 def _text_block(text: str) -> JsonObject:

@@ -21,7 +21,7 @@ from windlass.core.messages import (
     UserMessage,
 )
 from windlass.core.result import RunResult
-from windlass.models.media import data_url
+from windlass.models.encoding import data_url
 from windlass.models.text_protocols.text_scan import INLINE_SIGNATURE, THINK_END, THINK_START
 
 QwenMessage = dict[str, Any]
