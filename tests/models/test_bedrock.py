@@ -52,8 +52,8 @@ from windlass.core.messages import (
     UserMessage,
 )
 from windlass.models.bedrock.converse import BedrockConverse
+from windlass.models.bedrock.event_stream import FrameParser
 from windlass.models.bedrock.reader import BedrockReader
-from windlass.models.http.frames import FrameParser
 from windlass.models.options import ModelOptions
 from windlass.testing import Trace, VirtualClock
 from windlass.testing.fault_server import FaultServer

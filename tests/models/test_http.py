@@ -13,8 +13,8 @@ from aiohttp.client_reqrep import ConnectionKey
 
 from windlass.core.errors import ModelError
 from windlass.models.http import post as http
-from windlass.models.http.errors import RequestTarget
 from windlass.models.http.post import REST_S, STREAM_OPENED, ReplyProgress, find_proxy, post_sse
+from windlass.models.http.provider_errors import RequestTarget
 from windlass.ports import Timeouts
 from windlass.testing.chat_wire import sse_event, text_answer, text_chunk
 from windlass.testing.fault_server import FaultServer, serve_in_thread

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from windlass.core.errors import ModelError
-from windlass.models.http.errors import (
+from windlass.models.http.provider_errors import (
     PROVIDER_TEXT_CHARS_MAX,
     RequestTarget,
     error_from_response,

@@ -14,7 +14,7 @@ from windlass.core.decide.reserving import usage_cost
 from windlass.core.messages import Usage
 from windlass.core.setup import ModelInfo, Price
 from windlass.models import prices
-from windlass.models.http.errors import RequestTarget, error_from_response
+from windlass.models.http.provider_errors import RequestTarget, error_from_response
 from windlass.models.options import ModelOptions
 from windlass.models.prices import (
     FREE_PRICE,

@@ -10,8 +10,8 @@ from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
     from windlass.models.dialect import Dialect, ReplyReader, WireRequest
-    from windlass.models.http.errors import RequestTarget
     from windlass.models.http.model import HttpModel, ModelEndpoint
+    from windlass.models.http.provider_errors import RequestTarget
     from windlass.models.local.model import LocalModel
     from windlass.models.options import Effort, ModelOptions, ToolProtocol
     from windlass.models.prices import ModelListing, describe_price_source, find_listing
@@ -61,7 +61,7 @@ LAZY_MODULES: LazyModules = {
     "ModelOptions": "windlass.models.options",
     "QwenConversation": "windlass.models.qwen.conversations",
     "ReplyReader": "windlass.models.dialect",
-    "RequestTarget": "windlass.models.http.errors",
+    "RequestTarget": "windlass.models.http.provider_errors",
     "TokenCount": "windlass.models.token_counts",
     "ToolProtocol": "windlass.models.options",
     "VendorConfig": "windlass.models.vendors",

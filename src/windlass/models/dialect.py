@@ -1,16 +1,31 @@
 """The parts of every wire dialect: an encoder of requests and a reader of replies, both pure.
 
-`encode_request` turns a prompt into the body of one request; a reader turns the server's events
-into pieces of the reply. Neither opens a connection, waits or retries.
+`encode_request` turns a prompt into the body of one request; a parser turns the bytes of the
+response into events, and a reader turns events into pieces of the reply. None of them opens a
+connection, waits or retries.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from windlass.core.events import ReplyPiece
+from windlass.core.secrets.secret import Secret
 from windlass.core.view import Prompt
+from windlass.models.http.sse import SseEvent, SseParser
 from windlass.models.options import ModelOptions
+
+
+class StreamParser(Protocol):
+    """Parses the bytes of one response into events, however the bytes are split."""
+
+    def feed(self, chunk: bytes) -> list[SseEvent]:
+        """Return the events that this chunk completes. Raises ModelError for damaged bytes."""
+        ...
+
+    def finish(self) -> list[SseEvent]:
+        """Return the events that are complete although nothing ended them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +36,21 @@ class WireRequest:
     """Appended to the base URL."""
     body: bytes
     headers: dict[str, str] = field(default_factory=dict[str, str])
+    new_parser: Callable[[], StreamParser] = SseParser
+    """Makes the parser of its response."""
+
+
+class RequestSigner(Protocol):
+    """Adds credentials to requests."""
+
+    @property
+    def secrets(self) -> Mapping[str, Secret]:
+        """The lasting secrets that it holds, by name."""
+        ...
+
+    async def sign_request(self, url: str, body: bytes) -> Mapping[str, str]:
+        """Return the headers that a POST of this body needs. Raises ModelError."""
+        ...
 
 
 class ReplyReader(Protocol):

@@ -27,7 +27,7 @@ from windlass.core.limits import Limits
 from windlass.core.schema import JsonSchema
 from windlass.core.setup import LoopPolicy
 from windlass.core.work_folder import WorkFolder
-from windlass.models.http.errors import mask_keys
+from windlass.models.http.provider_errors import mask_keys
 from windlass.models.reply_cache import cache_replies
 from windlass.models.resolve import is_local_url, resolve_model
 from windlass.models.vendors import load_vendors

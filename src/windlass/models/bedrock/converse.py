@@ -22,6 +22,7 @@ from windlass.core.setup import ToolChoice
 from windlass.core.view import Prompt
 from windlass.models.anthropic.reader import REDACTED_PREFIX
 from windlass.models.anthropic.thinking import accepts_sampling, thinking_settings
+from windlass.models.bedrock.event_stream import FrameParser
 from windlass.models.bedrock.reader import BedrockReader
 from windlass.models.dialect import Dialect, ReplyReader, WireRequest
 from windlass.models.encoding import (
@@ -92,7 +93,7 @@ class BedrockConverse(Dialect):
         body = build_body(head, options.extra_body, "messages", history)
         # The name of a model may be an ARN, with colons and slashes.
         path = f"/model/{quote(model, safe='')}/converse-stream"
-        return WireRequest(path, body, dict(options.extra_headers))
+        return WireRequest(path, body, dict(options.extra_headers), FrameParser)
 
     @override
     def new_reader(self, prompt: Prompt) -> ReplyReader:

@@ -20,8 +20,8 @@ from windlass.core.events import (
 )
 from windlass.core.messages import Usage
 from windlass.models.anthropic.reader import REDACTED_PREFIX
-from windlass.models.http.errors import error_from_stream
-from windlass.models.http.frames import ERROR_EVENT
+from windlass.models.bedrock.event_stream import ERROR_EVENT
+from windlass.models.http.provider_errors import error_from_stream
 from windlass.models.http.sse import SseEvent
 from windlass.models.reading import decode_reply, malformed_stream_error, refused_call_note
 

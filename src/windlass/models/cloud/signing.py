@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from windlass.core.errors import ConfigError, ModelError
 from windlass.core.secrets.secret import Secret
-from windlass.models.http.errors import mask_keys
+from windlass.models.http.provider_errors import mask_keys
 
 REFRESH_BEFORE_S = 300.0
 """A token is replaced this long before it expires, so that no request carries an expired one."""
@@ -27,19 +27,6 @@ SIGN_IN_S = 60.0
 REASON_CHARS_MAX = 300
 T = TypeVar("T")
 _MACHINE_FOLDER = Path("/sys/class/dmi/id")
-
-
-class RequestSigner(Protocol):
-    """Adds credentials to requests."""
-
-    @property
-    def secrets(self) -> Mapping[str, Secret]:
-        """The lasting secrets that it holds, by name."""
-        ...
-
-    async def sign_request(self, url: str, body: bytes) -> Mapping[str, str]:
-        """Return the headers that a POST of this body needs. Raises ModelError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

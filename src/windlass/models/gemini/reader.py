@@ -22,7 +22,7 @@ from windlass.core.events import (
     UsageDelta,
 )
 from windlass.core.messages import Usage
-from windlass.models.http.errors import error_from_stream
+from windlass.models.http.provider_errors import error_from_stream
 from windlass.models.http.sse import SseEvent
 from windlass.models.reading import decode_reply, malformed_stream_error, refused_call_note
 

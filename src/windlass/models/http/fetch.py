@@ -13,8 +13,8 @@ import msgspec
 
 from windlass.core.errors import ModelError
 from windlass.core.faults import FaultKind
-from windlass.models.http.errors import mask_keys
 from windlass.models.http.post import loop_session, wire_url
+from windlass.models.http.provider_errors import mask_keys
 
 FETCH_S = 10.0
 """How long the whole exchange may take."""

@@ -22,16 +22,16 @@ from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.models.character_halves import HalfJoiner, replace_halves
-from windlass.models.cloud.signing import RequestSigner
 from windlass.models.dialect import (
     Dialect,
     FinishingReader,
     ReplyReader,
+    RequestSigner,
     WholeReplyReader,
     WireRequest,
 )
-from windlass.models.http.errors import RequestTarget, mask_keys
 from windlass.models.http.post import STREAM_OPENED, ReplyProgress, post_sse
+from windlass.models.http.provider_errors import RequestTarget, mask_keys
 from windlass.models.http.sse import SseEvent
 from windlass.models.options import ModelOptions, choose_effort
 from windlass.models.reading import malformed_stream_error
@@ -242,6 +242,7 @@ class HttpModel:
             options = replace(options, effort=choose_effort(prompt))
         endpoint = self._endpoint
         request = self._dialect.encode_request(prompt, endpoint.target.model, options)
+        progress.new_parser = request.new_parser
         return post_sse(
             endpoint.target.url + request.path + endpoint.query,
             request.body,

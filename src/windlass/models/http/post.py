@@ -15,16 +15,13 @@ from urllib.parse import urlsplit
 
 from windlass.core.errors import ModelError
 from windlass.core.rate_limits import RateLimits
-from windlass.models.cloud.signing import RequestSigner
-from windlass.models.dialect import FinishingReader
-from windlass.models.http.errors import (
+from windlass.models.dialect import FinishingReader, RequestSigner, StreamParser
+from windlass.models.http.provider_errors import (
     RequestTarget,
     error_from_response,
     error_from_stream,
     mask_keys,
 )
-from windlass.models.http.frames import CONTENT_TYPE as FRAMES_TYPE
-from windlass.models.http.frames import FrameParser
 from windlass.models.http.rate_limits import read_rate_limits
 from windlass.models.http.sse import SseEvent, SseParser
 from windlass.ports import Timeouts
@@ -39,7 +36,13 @@ WHOLE_REPLY_BYTES_MAX = 16 * 2**20
 """How much is read of a reply that does not stream."""
 LARGE_BODY_BYTES = 2**20
 """From this size on a body is sent in parts, so that other tasks run in between."""
-_STREAM_TYPES = ("text/event-stream", FRAMES_TYPE, "text/plain", "application/octet-stream", "")
+_STREAM_TYPES = (
+    "text/event-stream",
+    "application/vnd.amazon.eventstream",
+    "text/plain",
+    "application/octet-stream",
+    "",
+)
 """The content types under which servers send event streams; all but the first two are mistakes."""
 _STATUS_OK = range(200, 300)
 
@@ -73,6 +76,8 @@ class ReplyProgress:
     """What the head of the response says about the provider's rate limits."""
     wait_until: float | None = None
     """When a finished reply counts as ended without its end marker, by the clock of the loop."""
+    new_parser: Callable[[], StreamParser] = SseParser
+    """Makes the parser of the response."""
     split_reply: Callable[[bytes], Sequence[SseEvent] | None] | None = None
     """Turns a reply that came whole into the events of a stream, if the reader can."""
 
@@ -104,7 +109,7 @@ async def post_sse(
             yield STREAM_OPENED
             if whole_reply:
                 yield whole_reply
-            parser = FrameParser() if _content_type(response) == FRAMES_TYPE else SseParser()
+            parser = progress.new_parser()
             while chunk := await _read_chunk(response, progress):
                 if events := parser.feed(chunk):
                     yield events

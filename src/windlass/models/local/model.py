@@ -22,8 +22,8 @@ from windlass.core.events import ReplyPiece
 from windlass.core.setup import ModelInfo
 from windlass.core.suggestions import suggest_names
 from windlass.core.view import Prompt
-from windlass.models.http.errors import RequestTarget
 from windlass.models.http.model import HttpModel, ModelEndpoint
+from windlass.models.http.provider_errors import RequestTarget
 from windlass.models.local.process import LocalModelServer, LocalWeights, get_server
 from windlass.models.options import ModelOptions
 from windlass.models.prices import FREE_PRICE

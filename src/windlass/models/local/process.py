@@ -24,7 +24,7 @@ import msgspec
 
 from windlass.core.errors import ModelError
 from windlass.core.secrets.secret import Secret
-from windlass.models.http.errors import mask_keys
+from windlass.models.http.provider_errors import mask_keys
 
 _SERVER_PROGRAM = Path(__file__).with_name("server.py")
 EXIT_WAIT_S = 1.0

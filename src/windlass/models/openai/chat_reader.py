@@ -20,10 +20,15 @@ from windlass.core.events import (
     UsageDelta,
 )
 from windlass.core.messages import Usage
-from windlass.models.http.errors import error_from_stream
+from windlass.models.http.provider_errors import error_from_stream
 from windlass.models.http.sse import SseEvent
-from windlass.models.openai.usage import InputTokenDetails, OutputTokenDetails, build_usage
-from windlass.models.reading import decode_reply, malformed_stream_error
+from windlass.models.reading import (
+    InputTokenDetails,
+    OutputTokenDetails,
+    build_usage,
+    decode_reply,
+    malformed_stream_error,
+)
 
 _STOP_REASONS: dict[str, StopReason] = {
     "stop": "end",

@@ -19,10 +19,15 @@ from windlass.core.events import (
     ThinkingDelta,
     UsageDelta,
 )
-from windlass.models.http.errors import error_from_stream
+from windlass.models.http.provider_errors import error_from_stream
 from windlass.models.http.sse import SseEvent
-from windlass.models.openai.usage import InputTokenDetails, OutputTokenDetails, build_usage
-from windlass.models.reading import decode_known_event, decode_reply
+from windlass.models.reading import (
+    InputTokenDetails,
+    OutputTokenDetails,
+    build_usage,
+    decode_known_event,
+    decode_reply,
+)
 
 
 class _ResponsesUsage(msgspec.Struct):

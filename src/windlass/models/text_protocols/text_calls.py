@@ -33,8 +33,7 @@ from windlass.core.view import Prompt
 from windlass.models.dialect import Dialect, ReplyReader, WireRequest
 from windlass.models.encoding import JsonObject, encode_json, is_native
 from windlass.models.fragments import EncodedHistories, HistoryFragment
-from windlass.models.openai.chat import OpenAIChat
-from windlass.models.openai.chat_history import ChatEncoder
+from windlass.models.openai.chat import ChatEncoder, OpenAIChat
 from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions
 from windlass.models.text_protocols.found_calls import (

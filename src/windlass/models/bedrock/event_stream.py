@@ -16,7 +16,6 @@ import msgspec
 from windlass.core.errors import ModelError
 from windlass.models.http.sse import SseEvent
 
-CONTENT_TYPE = "application/vnd.amazon.eventstream"
 ERROR_EVENT = "error"
 """The name of an event that announces an error; its data has the error's name as `type`."""
 FRAME_BYTES_MAX = 16 * 2**20
