@@ -327,19 +327,16 @@ class Toolbox:
         async def store_whole_text(text: str) -> str | None:
             if ARTIFACT_READER not in self._tools:
                 return None
+            store = self._artifacts
+            if self._given_artifacts is None and context.blobs is not None:
+                store = JournalArtifacts(context.blobs)
             try:
-                return await self._artifact_store(context).store_text(context.session, text)
+                return await store.store_text(context.session, text)
             except Exception:  # noqa: BLE001 - the clipped result is still useful
                 _log.exception("a long result could not be stored")
                 return None
 
         return await clip_result(result, store_whole_text, mask=context.mask_text)
-
-    def _artifact_store(self, context: CallContext) -> ArtifactStore:
-        """Return the given store; otherwise the session's journal if it has blobs, or memory."""
-        if self._given_artifacts is not None or context.blobs is None:
-            return self._artifacts
-        return JournalArtifacts(context.blobs)
 
     def recover(self) -> Sequence[str]:
         """End what a dead process left running, and return a line about each."""

@@ -112,14 +112,11 @@ def _encode_tools(prompt: Prompt) -> list[JsonObject]:
     for spec in prompt.tools:
         tool: JsonObject = {"name": spec.name, "description": spec.description}
         # The API refuses an empty schema, so a tool without parameters has none.
-        if _has_fields(spec.parameters):
-            tool["parametersJsonSchema"] = spec.parameters
+        schema = spec.parameters
+        if schema and (schema.get("type") != "object" or schema.get("properties")):
+            tool["parametersJsonSchema"] = schema
         tools.append(tool)
     return tools
-
-
-def _has_fields(schema: JsonObject) -> bool:
-    return bool(schema) and not (schema.get("type") == "object" and not schema.get("properties"))
 
 
 def requires_signatures(model: str) -> bool:

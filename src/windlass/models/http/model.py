@@ -191,8 +191,9 @@ class HttpModel:
         reader = self._dialect.new_reader(prompt)
         # Asked for each request, and `isinstance` is slow with a protocol.
         finishing = cast("FinishingReader", reader) if hasattr(reader, "is_finishing") else None
-        split_reply = cast("WholeReplyReader", reader).split_reply if _splits(reader) else None
-        progress = ReplyProgress(finishing, split_reply=split_reply)
+        progress = ReplyProgress(finishing)
+        if hasattr(reader, "split_reply"):
+            progress.split_reply = cast("WholeReplyReader", reader).split_reply
         pieces = _PieceReader(reader)
         fault: ModelError | None = None
         try:
@@ -253,10 +254,6 @@ class HttpModel:
             progress=progress,
             signer=endpoint.signer,
         )
-
-
-def _splits(reader: ReplyReader) -> bool:
-    return hasattr(reader, "split_reply")
 
 
 class _PieceReader:

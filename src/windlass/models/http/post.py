@@ -239,10 +239,6 @@ async def _open_session(loop: asyncio.AbstractEventLoop) -> _SessionOpener:
             _sessions.pop(loop, None)
 
 
-def _is_event_stream(response: "aiohttp.ClientResponse") -> bool:
-    return response.status in _STATUS_OK and _content_type(response) in _STREAM_TYPES
-
-
 def _content_type(response: "aiohttp.ClientResponse") -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
@@ -255,9 +251,11 @@ async def _read_whole_reply(
     Some servers, gateways and caches ignore that a stream was asked for. The reply is paid for, and
     it says the same. Raises ModelError for a response that is neither.
     """
-    if _is_event_stream(response):
+    content_type = _content_type(response)
+    is_ok = response.status in _STATUS_OK
+    if is_ok and content_type in _STREAM_TYPES:
         return ()
-    is_json = response.status in _STATUS_OK and _content_type(response).endswith("json")
+    is_json = is_ok and content_type.endswith("json")
     body = await _read_body(response, WHOLE_REPLY_BYTES_MAX if is_json else ERROR_BODY_BYTES_MAX)
     events = progress.split_reply(body) if is_json and progress.split_reply is not None else None
     if events is not None:
@@ -343,7 +341,8 @@ def find_proxy(url: str, environ: Mapping[str, str]) -> str | None:
     """Return the proxy that the environment names for a URL, by the rules of curl."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    if _is_local_host(host) or _is_excluded(host, environ):
+    is_local = host in {"localhost", "::1"} or host.startswith("127.")
+    if is_local or _is_excluded(host, environ):
         return None
     for name in (f"{parts.scheme}_proxy", "all_proxy"):
         proxy = environ.get(name)
@@ -355,17 +354,9 @@ def find_proxy(url: str, environ: Mapping[str, str]) -> str | None:
     return None
 
 
-def _is_local_host(host: str) -> bool:
-    return host in {"localhost", "::1"} or host.startswith("127.")
-
-
 def _is_excluded(host: str, environ: Mapping[str, str]) -> bool:
     """Whether NO_PROXY names the host, a domain of it, or everything."""
     excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     entries = excluded.split(",")
-    domains = [entry.strip().lstrip("*.") for entry in entries if entry.strip()]
-    return "*" in entries or any(_is_in_domain(host, domain) for domain in domains)
-
-
-def _is_in_domain(host: str, domain: str) -> bool:
-    return bool(domain) and (host == domain or host.endswith(f".{domain}"))
+    domains = filter(None, (entry.strip().lstrip("*.") for entry in entries))
+    return "*" in entries or any(f".{host}".endswith(f".{domain}") for domain in domains)

@@ -33,7 +33,7 @@ from windlass.models.encoding import (
 )
 from windlass.models.fragments import EncodedHistories, HistoryFragment
 from windlass.models.openai.responses_reader import ResponsesReader
-from windlass.models.options import Effort, ModelOptions
+from windlass.models.options import ModelOptions
 
 _IMAGE_TYPES = frozenset(("image/jpeg", "image/png", "image/gif", "image/webp"))
 
@@ -81,22 +81,18 @@ class OpenAIResponses(Dialect):
 def _request_settings(model: str, options: ModelOptions) -> JsonObject:
     """Return the fields for reasoning and sampling. The API has no seed and no stop texts."""
     settings = drop_unset({"service_tier": options.service_tier})
-    effort = None
+    effort: str | None = None
     if not _NOT_REASONING.search(model):
         settings["include"] = ["reasoning.encrypted_content"]
-        effort = _wire_effort(model, options.effort)
+        effort = options.effort
+        if effort == "off":
+            effort = next((least for name, least in _LEAST_EFFORT if name.search(model)), "none")
         if effort is not None:
             settings["reasoning"] = {"effort": effort}
     # A model that reasons refuses sampling parameters.
     if effort in {None, "none"}:
         settings |= drop_unset({"temperature": options.temperature, "top_p": options.top_p})
     return settings
-
-
-def _wire_effort(model: str, effort: Effort | None) -> str | None:
-    if effort != "off":
-        return effort
-    return next((least for name, least in _LEAST_EFFORT if name.search(model)), "none")
 
 
 def _encode_tool_choice(choice: ToolChoice) -> str | dict[str, str]:

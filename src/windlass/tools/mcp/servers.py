@@ -181,7 +181,9 @@ class McpServer:
         if isinstance(listed, ExtraTool):
             request = listed.request
         else:
-            request = _build_request(listed.name, _output_schema(listed))
+            schema = listed.output_schema
+            output = None if schema is None else JsonSchema(schema)
+            request = _build_request(listed.name, output)
         timeout_s = self.settings.timeout_s
         override = find_override(self.settings, listed.name)
         if override is not None:
@@ -347,11 +349,6 @@ def _classify_tool(
     if hints.open_world_hint is False:
         return effect, ("untrusted",)
     return effect, ("untrusted", "external")
-
-
-def _output_schema(listed: "ServerTool") -> JsonSchema | None:
-    """Compile the schema of a tool's results; raises ConfigError if it cannot be used."""
-    return None if listed.output_schema is None else JsonSchema(listed.output_schema)
 
 
 def _build_request(name: str, output: JsonSchema | None) -> McpRequest:

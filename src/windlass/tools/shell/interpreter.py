@@ -313,7 +313,11 @@ def _bind_reconcile(run: CallerRun) -> Callable[..., Any]:
 def _build_result(interpreter: Interpreter, reply: WorkerReply) -> ToolResult:
     note = f"\n{NEW_NOTE}" if interpreter.is_new else ""
     text = f"{reply.output.rstrip() or '(no output)'}{note}"
-    content: list[ContentPart] = [TextPart(text), *_decode_images(reply.images)]
+    content: list[ContentPart] = [TextPart(text)]
+    for image in reply.images:
+        data = base64.b64decode(image)
+        if len(data) <= IMAGE_BYTES_MAX:
+            content.append(ImagePart("image/png", data))
     return ToolResult("error" if reply.failed else "value", tuple(content))
 
 
@@ -343,8 +347,3 @@ def _build_python(interpreters: PythonInterpreters, *, call_tools: bool) -> Tool
         return await interpreters.run(context, code, timeout_s or limits.timeout_s)
 
     return python
-
-
-def _decode_images(images: tuple[str, ...]) -> list[ImagePart]:
-    decoded = [base64.b64decode(image) for image in images]
-    return [ImagePart("image/png", data) for data in decoded if len(data) <= IMAGE_BYTES_MAX]

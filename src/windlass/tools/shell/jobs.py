@@ -307,7 +307,9 @@ class ShellJob:
             poll.register(control_fd, select.POLLIN)
             status = b""
             open_fds = {output_fd, control_fd}
-            while open_fds and not self._is_past_deadline():
+            while open_fds:
+                if self._deadline is not None and time.monotonic() > self._deadline:
+                    break
                 is_ending = open_fds != {output_fd, control_fd}
                 # Poll often while there is something to report, or one of the two has ended.
                 is_busy = self._reporter.has_pending or is_ending
@@ -327,9 +329,6 @@ class ShellJob:
                 self._reporter.report_due()
             self._reporter.close()
         return status
-
-    def _is_past_deadline(self) -> bool:
-        return self._deadline is not None and time.monotonic() > self._deadline
 
 
 def _describe_end(end: JobEnd, timeout_s: float | None) -> str:
