@@ -19,9 +19,9 @@ import pytest
 
 from windlass.core.errors import ConfigError
 from windlass.core.schema import JsonSchema
-from windlass.tools.annotations import ArgumentMismatch
 from windlass.tools.function import Tool, tool
 from windlass.tools.run_context import RunContext
+from windlass.tools.schemas import ArgumentMismatch
 
 
 class Unit(Enum):

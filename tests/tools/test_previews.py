@@ -11,7 +11,7 @@ from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.ports import PreviewingTools
 from windlass.private_files import mark_private
-from windlass.tools import previews
+from windlass.tools import call_changes
 from windlass.tools.files.edits import build_diff
 from windlass.tools.files.tools import file_tools
 from windlass.tools.files.workspace import Workspace
@@ -107,7 +107,7 @@ async def test_a_preview_is_bounded_and_says_what_it_leaves_out(
     content = "\n".join(f"{number} {'y' * 200}" for number in range(300))
     whole = build_diff(before, content, "long.txt").splitlines()
     shown = await preview(box, "write", path="long.txt", content=content)
-    assert len(shown.diff) < previews.DIFF_CHARS_MAX + 100
+    assert len(shown.diff) < call_changes.DIFF_CHARS_MAX + 100
     *kept, last = shown.diff.splitlines()
     assert kept == whole[: len(kept)]
     assert last == f"[{len(whole) - len(kept)} more lines]"

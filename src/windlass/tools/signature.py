@@ -12,7 +12,8 @@ from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.tools.annotations import (
+from windlass.tools.run_context import RunContext
+from windlass.tools.schemas import (
     ArgumentMismatch,
     ArgumentType,
     Node,
@@ -20,7 +21,6 @@ from windlass.tools.annotations import (
     read_annotation,
     simplify_schema,
 )
-from windlass.tools.run_context import RunContext
 
 ToolFunction = Callable[..., Any]
 _EMPTY = inspect.Parameter.empty

@@ -19,7 +19,6 @@ from windlass.core.setup import ARTIFACT_READER
 from windlass.core.suggestions import suggest_names
 from windlass.logs import get_logger
 from windlass.ports import CallContext, CallerRun, ReconcileOutcome
-from windlass.tools.annotations import ArgumentMismatch
 from windlass.tools.artifacts import (
     ArtifactStore,
     JournalArtifacts,
@@ -35,6 +34,7 @@ from windlass.tools.attempts import (
     ToolTimedOut,
 )
 from windlass.tools.breaker import CircuitBreaker, EndpointVerdict
+from windlass.tools.call_changes import build_undo_tool, preview_call, take_snapshot
 from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolFunction, as_tool, bind_tool
 from windlass.tools.outcomes import (
     breaker_verdict,
@@ -45,13 +45,12 @@ from windlass.tools.outcomes import (
     log_tool_error,
     raise_program_exit,
 )
-from windlass.tools.previews import preview_call
 from windlass.tools.process_calls import call_in_process
 from windlass.tools.profile import Profile
 from windlass.tools.results import clip_result
 from windlass.tools.run_context import ProgressRelay, RunContext
+from windlass.tools.schemas import ArgumentMismatch
 from windlass.tools.search import build_search_tools
-from windlass.tools.undo import build_undo_tool, take_snapshot
 
 STOP_GRACE_S = 2.0
 """How long a tool that was asked to stop may take to do so."""
