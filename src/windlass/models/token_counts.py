@@ -5,23 +5,33 @@ others the text is estimated by its characters. No tokenizer is shipped or fetch
 was billed for calibrates the estimates of its later runs.
 """
 
+import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
 from windlass.core.errors import ModelError
+from windlass.core.faults import FaultKind
 from windlass.core.messages import ContentPart, Message, TextPart, ToolSpec, UserMessage
 from windlass.core.view import Prompt
 from windlass.models.anthropic.messages import AnthropicMessages
 from windlass.models.bedrock.converse import BedrockConverse
 from windlass.models.gemini.generate import GeminiDialect
-from windlass.models.http.fetch import JsonRequest, fetch_json
 from windlass.models.http.model import HttpModel
+from windlass.models.http.post import loop_session, wire_url
+from windlass.models.http.provider_errors import mask_keys
 from windlass.models.openai.responses import OpenAIResponses
 from windlass.ports import Model
+
+COUNT_S = 10.0
+"""Seconds that a count by the provider may take as a whole."""
+ANSWER_BYTES_MAX = 262_144
+_STATUS_OK = range(200, 300)
+_SERVER_ERRORS = range(500, 600)
+_REFUSALS: dict[int, FaultKind] = {404: "bad_request", 405: "bad_request", 429: "rate_limit"}
 
 # Tokens for each character, fitted to four tokenizers: `make bench-tokens` measures the error.
 _WEIGHTS: tuple[tuple[re.Pattern[str], float], ...] = (
@@ -111,17 +121,9 @@ async def _ask_provider(model: HttpModel, prompt: Prompt) -> int | None:
     url = model.url if not path.startswith("//") else model.url.removesuffix("/v1")
     url += path.removeprefix("/") if path.startswith("//") else path
     encoded = msgspec.json.encode(fields)
+    headers = {**request.headers, **await model.sign_headers(url, encoded)}
     try:
-        answer = await fetch_json(
-            JsonRequest(
-                service=f"the token count of {model.info.name}",
-                url=url,
-                method="POST",
-                headers={**request.headers, **await model.sign_headers(url, encoded)},
-                body=encoded,
-                proxy=model.proxy,
-            )
-        )
+        answer = await _fetch_object(model, url, headers, encoded)
     except ModelError as error:
         if error.fault.kind == "bad_request":
             return None
@@ -130,6 +132,64 @@ async def _ask_provider(model: HttpModel, prompt: Prompt) -> int | None:
     if isinstance(found, list):
         return len(found)  # pyright: ignore[reportUnknownArgumentType]
     return found if isinstance(found, int) else None
+
+
+async def _fetch_object(
+    model: HttpModel, url: str, headers: Mapping[str, str], body: bytes
+) -> dict[str, Any]:
+    """Return the JSON object that the provider answers with, within COUNT_S.
+
+    Raises ModelError, of one line that says which service failed. What was sent is never in it.
+    """
+    import aiohttp
+
+    service = f"the token count of {model.info.name}"
+    try:
+        async with asyncio.timeout(COUNT_S):
+            status, answer = await _exchange(url, headers, body, model.proxy)
+    except TimeoutError:
+        fault = ModelError("network", f"{service} did not answer within {COUNT_S:g} s")
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        fault = ModelError("network", f"{service} cannot be reached ({type(error).__name__})")
+    else:
+        if status not in _STATUS_OK:
+            raise _refusal_error(service, status, answer)
+        try:
+            return msgspec.json.decode(answer, type=dict[str, Any])
+        except msgspec.DecodeError:
+            message = f"{service} answered with something that is not a JSON object"
+            raise ModelError("server", message) from None
+    raise fault  # Without its cause: the library's error may hold headers, and so a secret.
+
+
+async def _exchange(
+    url: str, headers: Mapping[str, str], body: bytes, proxy: str | None
+) -> tuple[int, bytes]:
+    session = await loop_session()
+    response = await session.post(
+        wire_url(url),
+        data=body,
+        headers={"Accept": "application/json", **headers},
+        proxy=proxy,
+        allow_redirects=False,  # A secret must not be sent to another host.
+    )
+    try:
+        answer = bytearray()
+        while len(answer) < ANSWER_BYTES_MAX and (chunk := await response.content.readany()):
+            answer += chunk
+        return response.status, bytes(answer)
+    finally:
+        response.close()
+
+
+def _refusal_error(service: str, status: int, body: bytes) -> ModelError:
+    text = mask_keys(body.decode("utf-8", "replace"))
+    if text.startswith("<"):
+        text = "an HTML page"
+    message = f"{service} refused the request ({status}): {text}".rstrip(": .")
+    if status in _SERVER_ERRORS:
+        return ModelError("server", message)
+    return ModelError(_REFUSALS.get(status, "auth"), message)
 
 
 _Body = dict[str, Any]
