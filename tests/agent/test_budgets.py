@@ -24,8 +24,8 @@ from windlass.core.events import BudgetAllotted
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
 from windlass.models.openai.chat import OpenAIChat
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions
+from windlass.models.vendors import ChatQuirks
 from windlass.testing import ScriptedModel, VirtualClock, call, say, stall, usage
 
 PRICED = ModelInfo("scripted:model", Price(Decimal(1), Decimal(10)), output_max=100)

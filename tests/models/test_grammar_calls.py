@@ -33,11 +33,11 @@ from windlass.core.messages import (
 )
 from windlass.core.schema import JsonSchema
 from windlass.core.view import Prompt
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions
 from windlass.models.resolve import resolve_model
 from windlass.models.text_protocols.grammar_calls import GrammarCalls, reply_schema
 from windlass.models.text_protocols.grammar_scan import GrammarScan
+from windlass.models.vendors import ChatQuirks
 from windlass.testing import RecordingTools
 from windlass.testing.chat_wire import chat_answer, text_answer, text_chunk
 from windlass.testing.fault_server import FaultServer

@@ -35,7 +35,6 @@ from windlass.core.messages import (
     ToolResults,
     UserMessage,
 )
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.text_protocols.labelled_calls import (
     QWEN_LABELS,
     REACT_LABELS,
@@ -43,6 +42,7 @@ from windlass.models.text_protocols.labelled_calls import (
     ReactCalls,
 )
 from windlass.models.text_protocols.labelled_scan import THOUGHT_SIGNATURE, LabelFormat, LabelScan
+from windlass.models.vendors import ChatQuirks
 from windlass.testing.chat_wire import text_answer
 from windlass.testing.fault_server import FaultServer
 

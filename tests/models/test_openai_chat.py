@@ -35,9 +35,8 @@ from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
 from windlass.models.openai.chat import OpenAIChat
 from windlass.models.openai.chat_reader import ChatReader
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions, choose_effort
-from windlass.models.vendors import load_vendors
+from windlass.models.vendors import ChatQuirks, load_vendors
 from windlass.testing import chat_wire as wire
 
 ME = "acme:big"

@@ -12,13 +12,13 @@ from windlass.core.events import CallDelta, Event, ReplyEnd, ReplyPiece, TextDel
 from windlass.core.messages import AssistantMessage, TextPart, ToolSpec, UserMessage
 from windlass.core.view import Prompt
 from windlass.models.openai.chat_reader import ChatReader
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.text_protocols.found_calls import (
     FENCED_TEXT_ORIGIN,
     HEAD_CHARS_MAX,
     PLAIN_TEXT_ORIGIN,
 )
 from windlass.models.text_protocols.plain_calls import NativeCalls, PlainCallScan
+from windlass.models.vendors import ChatQuirks
 from windlass.testing import RecordingTools
 from windlass.testing.chat_wire import (
     DONE,

@@ -12,7 +12,6 @@ from windlass.core.events import CallFinished, Event, TextDelta
 from windlass.core.messages import AssistantMessage, TextPart, ToolSpec, UserMessage
 from windlass.core.view import Prompt
 from windlass.models.local import model as local
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions
 from windlass.models.text_protocols.chat_dialects import (
     GrammarFallback,
@@ -22,7 +21,7 @@ from windlass.models.text_protocols.chat_dialects import (
 from windlass.models.text_protocols.grammar_calls import GrammarCalls
 from windlass.models.text_protocols.plain_calls import NativeCalls
 from windlass.models.text_protocols.text_calls import WordyNativeCalls
-from windlass.models.vendors import load_vendors
+from windlass.models.vendors import ChatQuirks, load_vendors
 from windlass.testing import RecordingTools
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_answer
 from windlass.testing.fault_server import FaultServer

@@ -42,12 +42,12 @@ from windlass.core.reply_assembly import ReplyAssembly
 from windlass.core.schema import JsonSchema
 from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions
 from windlass.models.resolve import resolve_model
 from windlass.models.text_protocols.call_text import BracketCounter, parse_call
 from windlass.models.text_protocols.text_calls import TextCalls, format_call
 from windlass.models.text_protocols.text_scan import INLINE_SIGNATURE, TextScan
+from windlass.models.vendors import ChatQuirks
 from windlass.testing import RecordingTools
 from windlass.testing.chat_wire import (
     DONE,

@@ -30,11 +30,11 @@ from windlass.core.result import RunResult
 from windlass.core.setup import LoopPolicy, RetryPolicy
 from windlass.journals.memory import MemoryJournal
 from windlass.models.http.model import HttpModel
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions
 from windlass.models.qwen.messages import to_qwen_messages
 from windlass.models.resolve import resolve_model
 from windlass.models.text_protocols.text_calls import TextCalls
+from windlass.models.vendors import ChatQuirks
 from windlass.ports import CallContext
 from windlass.testing import RecordingTools
 from windlass.testing.chat_wire import DONE, chat_chunk, finish_chunk, sse_event

@@ -44,8 +44,8 @@ from windlass.core.state import PromptMeasure, State
 from windlass.core.token_bounds import MEDIA_TOKENS
 from windlass.core.view import Prompt
 from windlass.models.openai.chat import OpenAIChat
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions
+from windlass.models.vendors import ChatQuirks
 
 INFO = ModelInfo(MODEL, PRICE, output_max=1_000)
 FREE = ModelInfo(MODEL, Price(Decimal(0), Decimal(0)), output_max=1_000)

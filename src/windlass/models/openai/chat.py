@@ -42,8 +42,8 @@ from windlass.models.encoding import (
 )
 from windlass.models.fragments import EncodedHistories, HistoryFragment
 from windlass.models.openai.chat_reader import ChatReader
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import Effort, ModelOptions
+from windlass.models.vendors import ChatQuirks
 
 _DERIVED_ID_CHARS = 9
 """Short enough for every server; Mistral's accept exactly this length."""

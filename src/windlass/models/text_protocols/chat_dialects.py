@@ -7,12 +7,12 @@ from typing_extensions import override
 
 from windlass.core.view import Prompt
 from windlass.models.dialect import Dialect, ReplyReader, WireRequest
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions, ToolProtocol
 from windlass.models.text_protocols.grammar_calls import GrammarCalls
 from windlass.models.text_protocols.labelled_calls import QwenCalls, ReactCalls
 from windlass.models.text_protocols.plain_calls import NativeCalls
 from windlass.models.text_protocols.text_calls import TextCalls, WordyNativeCalls
+from windlass.models.vendors import ChatQuirks
 
 _MODEL_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([bBmM])(?![a-zA-Z0-9])")
 """A number of weights in the name of a model."""

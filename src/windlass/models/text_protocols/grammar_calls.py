@@ -32,7 +32,6 @@ from windlass.core.messages import (
 from windlass.core.view import Prompt
 from windlass.models.dialect import Dialect, ReplyReader, WireRequest
 from windlass.models.encoding import JsonObject
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions
 from windlass.models.text_protocols.grammar_scan import GrammarScan
 from windlass.models.text_protocols.scanning import ScanningReader
@@ -44,6 +43,7 @@ from windlass.models.text_protocols.text_calls import (
     format_call,
     format_tools,
 )
+from windlass.models.vendors import ChatQuirks
 
 _ANSWER_PROMPT = """\
 Reply with one JSON object, and nothing else:

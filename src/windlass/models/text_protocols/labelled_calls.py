@@ -20,7 +20,6 @@ from windlass.core.messages import (
 from windlass.core.view import Prompt
 from windlass.models.dialect import Dialect, ReplyReader, WireRequest
 from windlass.models.encoding import JsonObject
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions
 from windlass.models.text_protocols.labelled_scan import (
     THOUGHT_SIGNATURE,
@@ -36,6 +35,7 @@ from windlass.models.text_protocols.text_calls import (
     tool_choice_text,
 )
 from windlass.models.text_protocols.text_scan import INLINE_SIGNATURE, THINK_END, THINK_START
+from windlass.models.vendors import ChatQuirks
 
 _NAME, _ARGS, _RESULT, _EXIT = "✿FUNCTION✿", "✿ARGS✿", "✿RESULT✿", "✿RETURN✿"
 QWEN_LABELS = LabelFormat(

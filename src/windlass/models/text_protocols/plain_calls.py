@@ -17,7 +17,6 @@ from windlass.core.messages import ToolSpec
 from windlass.core.view import Prompt
 from windlass.models.dialect import Dialect, ReplyReader, WireRequest
 from windlass.models.openai.chat import OpenAIChat
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions
 from windlass.models.text_protocols.call_text import BracketCounter
 from windlass.models.text_protocols.found_calls import (
@@ -33,6 +32,7 @@ from windlass.models.text_protocols.found_calls import (
     split_calls,
 )
 from windlass.models.text_protocols.scanning import KEEP_ALIVE, ScanningReader
+from windlass.models.vendors import ChatQuirks
 
 _LAYOUT_BEHIND_CALL = " \t\r\n`}"
 

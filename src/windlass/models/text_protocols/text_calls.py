@@ -34,7 +34,6 @@ from windlass.models.dialect import Dialect, ReplyReader, WireRequest
 from windlass.models.encoding import JsonObject, encode_json, is_native
 from windlass.models.fragments import EncodedHistories, HistoryFragment
 from windlass.models.openai.chat import ChatEncoder, OpenAIChat
-from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions
 from windlass.models.text_protocols.found_calls import (
     FENCED_TEXT_ORIGIN,
@@ -51,6 +50,7 @@ from windlass.models.text_protocols.text_scan import (
     THINK_START,
     TextScan,
 )
+from windlass.models.vendors import ChatQuirks
 
 _TOOLS_PROMPT = """\
 # Tools
