@@ -14,7 +14,7 @@ from windlass import tool
 from windlass.core.messages import ToolResults
 from windlass.core.result import RunResult
 from windlass.tools.core_toolset import core_tools
-from windlass.tools.files.tools import file_tools
+from windlass.tools.files.file_tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.function import Tool
 

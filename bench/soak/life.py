@@ -42,7 +42,7 @@ from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.models.resolve import resolve_model
 from windlass.tools.mcp.config import McpStdio
 from windlass.tools.mcp.servers import McpServer
-from windlass.tools.shell.tools import WorkspaceShell, open_shell
+from windlass.tools.shell.shell_tools import WorkspaceShell, open_shell
 
 EFFECT_S = 0.003
 LOOK_S = 2.0

@@ -36,7 +36,7 @@ from windlass.journals.forking import fork
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call
 from windlass.tools.shell.sandbox import Sandbox
-from windlass.tools.shell.tools import shell_tools
+from windlass.tools.shell.shell_tools import shell_tools
 
 KEY = "zq81-Kestrel/Vault=77<&>"
 SECRETS = {"vault": KEY}

@@ -14,7 +14,7 @@ from windlass.tools.mcp.stdio import start_server
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell import sandbox as module
 from windlass.tools.shell.sandbox import Sandbox
-from windlass.tools.shell.tools import open_shell
+from windlass.tools.shell.shell_tools import open_shell
 
 pytestmark = [pytest.mark.contract("T13"), pytest.mark.realtime]
 NAMES = ("rg", "bwrap", "bash", "sh", "git", "python3", "server")

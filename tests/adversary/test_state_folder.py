@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from windlass.tools.shell.reaper import ProcessReaper
-from windlass.tools.shell.tools import STATE_FOLDER, open_shell
+from windlass.tools.shell.shell_tools import STATE_FOLDER, open_shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.contract("T13")]
 

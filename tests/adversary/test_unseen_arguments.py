@@ -18,7 +18,7 @@ from windlass.core.messages import ToolCall
 from windlass.core.result import Question
 from windlass.core.text_clip import reveal_line
 from windlass.core.verdicts import Allow
-from windlass.tools.files.tools import file_tools
+from windlass.tools.files.file_tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.toolbox import Toolbox
 

@@ -9,7 +9,7 @@ from windlass import Agent, Question
 from windlass.core.messages import ToolResults
 from windlass.core.verdicts import Allow
 from windlass.testing import ScriptedModel, call
-from windlass.tools.files.tools import file_tools
+from windlass.tools.files.file_tools import file_tools
 from windlass.tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.contract("W4", "U2")

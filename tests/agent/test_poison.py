@@ -19,7 +19,7 @@ from windlass.journals.memory import MemoryJournal
 from windlass.runtime.suspect_turn import PROCESS_TURN, SuspectTurn
 from windlass.testing import ScriptedModel, call, pause, say
 from windlass.tools.shell.interpreter import python_tool
-from windlass.tools.shell.tools import shell_tools
+from windlass.tools.shell.shell_tools import shell_tools
 
 STEPS = 9
 pytestmark = pytest.mark.contract("D15")

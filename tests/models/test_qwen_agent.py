@@ -11,7 +11,7 @@ from windlass import Agent, ConfigError, FilePart, ImagePart, TextPart
 from windlass.core.messages import AssistantMessage, ThinkingPart, ToolResults, UserMessage
 from windlass.core.view import Prompt
 from windlass.models import from_qwen_messages, model_from_qwen
-from windlass.models.qwen.messages import convert_message
+from windlass.models.qwen.qwen_messages import convert_message
 from windlass.testing import ScriptedModel, call
 from windlass.testing.chat_wire import text_answer
 from windlass.testing.fault_server import FaultServer

@@ -2,7 +2,7 @@
 
 from windlass.agent.agent import Agent
 from windlass.core.messages import FilePart, ImagePart, TextPart
-from windlass.models.qwen.messages import to_qwen_messages
+from windlass.models.qwen.qwen_messages import to_qwen_messages
 from windlass.testing import RecordingTools, ScriptedModel, call, say
 from windlass.testing.script_words import think
 

@@ -31,7 +31,7 @@ from windlass.core.setup import LoopPolicy, RetryPolicy
 from windlass.journals.memory import MemoryJournal
 from windlass.models.http.model import HttpModel
 from windlass.models.options import ModelOptions
-from windlass.models.qwen.messages import to_qwen_messages
+from windlass.models.qwen.qwen_messages import to_qwen_messages
 from windlass.models.resolve import resolve_model
 from windlass.models.text_protocols.text_calls import TextCalls
 from windlass.models.vendors import ChatQuirks

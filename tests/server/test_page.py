@@ -30,7 +30,7 @@ from windlass.server.page.patches import RESULT_CHARS_MAX, ViewPatcher, _clip_re
 from windlass.server.page.questions import describe_sandbox, propose_pattern
 from windlass.server.page.sessions import ACTIVITY_SPANS, count_activity
 from windlass.testing import ScriptedModel, call
-from windlass.tools.files.tools import file_tools
+from windlass.tools.files.file_tools import file_tools
 from windlass.tools.files.workspace import Workspace
 
 SHELL = ToolSpec(

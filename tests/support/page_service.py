@@ -27,7 +27,7 @@ from windlass.server.aiohttp_server import listen
 from windlass.server.dispatch import Dispatcher
 from windlass.server.service import Service
 from windlass.testing import ScriptedModel, call, drop, fail, say, think, usage
-from windlass.tools.files.tools import file_tools
+from windlass.tools.files.file_tools import file_tools
 from windlass.tools.files.workspace import Workspace
 
 Reply = Sequence[Any] | str

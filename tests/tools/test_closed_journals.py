@@ -14,7 +14,7 @@ from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import note_facts
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell.sandbox import Sandbox
-from windlass.tools.shell.tools import open_shell
+from windlass.tools.shell.shell_tools import open_shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("T13")]
 # It waits until the files are there for the taking, or until it is told that all is over.

@@ -19,7 +19,7 @@ from windlass.tools.core_toolset import core_tools
 from windlass.tools.files import grep as grep_module
 from windlass.tools.files.edits import Edit, apply_edits, build_diff, edit_state
 from windlass.tools.files.file_globs import FileGlob
-from windlass.tools.files.tools import file_tools
+from windlass.tools.files.file_tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.results import TEXT_BYTES_MAX
 from windlass.tools.run_context import RunContext

@@ -13,7 +13,7 @@ from windlass.ports import PreviewingTools
 from windlass.private_files import mark_private
 from windlass.tools import call_changes
 from windlass.tools.files.edits import build_diff
-from windlass.tools.files.tools import file_tools
+from windlass.tools.files.file_tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.function import tool
 from windlass.tools.toolbox import Toolbox

@@ -20,7 +20,7 @@ from windlass.private_files import SEARCH_DEPTH_MAX, is_private_file, list_priva
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell.sandbox import Sandbox
-from windlass.tools.shell.tools import open_shell
+from windlass.tools.shell.shell_tools import open_shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("T13")]
 

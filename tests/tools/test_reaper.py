@@ -29,7 +29,7 @@ from windlass.tools.processes import ProcessInfo, find_descendants, find_process
 from windlass.tools.shell import reaper as module
 from windlass.tools.shell.reaper import MARKER, ProcessReaper, ReapedProcess, kill_marked
 from windlass.tools.shell.sandbox import Sandbox, SandboxTier
-from windlass.tools.shell.tools import shell_tools
+from windlass.tools.shell.shell_tools import shell_tools
 from windlass.tools.toolbox import Toolbox
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]  # Starts real shells.
@@ -40,7 +40,7 @@ import asyncio, sys
 from pathlib import Path
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell.sandbox import Sandbox
-from windlass.tools.shell.tools import open_shell
+from windlass.tools.shell.shell_tools import open_shell
 
 async def main():
     root, tier, command = sys.argv[1:]

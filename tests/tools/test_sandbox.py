@@ -24,7 +24,7 @@ from windlass.tools.shell.sandbox import (
     describe_sandbox,
     probe_bubblewrap,
 )
-from windlass.tools.shell.tools import open_shell
+from windlass.tools.shell.shell_tools import open_shell
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]  # Starts real shells.
 MISSING = BubblewrapProbe("", "", "bubblewrap is not installed: …")

@@ -29,8 +29,8 @@ from windlass.tools.helper_programs import base_python
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell import sandbox as module
 from windlass.tools.shell.sandbox import Sandbox
+from windlass.tools.shell.shell_tools import open_shell
 from windlass.tools.shell.socket_filter import build_socket_filter
-from windlass.tools.shell.tools import open_shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("T13")]
 
@@ -51,7 +51,7 @@ from windlass.tools.files.grep import GrepQuery, search_files
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell.sandbox import Sandbox
-from windlass.tools.shell.tools import open_shell
+from windlass.tools.shell.shell_tools import open_shell
 
 root = Path(sys.argv[1])
 assert Path(windlass.__file__).is_relative_to(root), windlass.__file__

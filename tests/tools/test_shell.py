@@ -30,7 +30,7 @@ from windlass.tools.run_context import RunContext
 from windlass.tools.shell import jobs
 from windlass.tools.shell.jobs import OutputBuffer
 from windlass.tools.shell.sandbox import ActiveSandbox, Sandbox, SandboxTier
-from windlass.tools.shell.tools import (
+from windlass.tools.shell.shell_tools import (
     COMMAND_BYTES_MAX,
     ShellLimits,
     WorkspaceShell,

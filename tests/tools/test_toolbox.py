@@ -27,7 +27,7 @@ from windlass.tools.profile import Profile
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell.reaper import ReapedProcess
 from windlass.tools.shell.sandbox import Sandbox
-from windlass.tools.shell.tools import open_shell
+from windlass.tools.shell.shell_tools import open_shell
 from windlass.tools.toolbox import Toolbox
 from windlass.tools.unavailable import ToolUnavailable, is_unavailable
 

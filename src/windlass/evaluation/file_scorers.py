@@ -16,7 +16,7 @@ from windlass.evaluation.records import TrialRecord
 from windlass.evaluation.scorers import SHOWN_CHARS, FactScorer
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell.sandbox import Sandbox
-from windlass.tools.shell.tools import STATE_FOLDER, ShellLimits, open_shell
+from windlass.tools.shell.shell_tools import STATE_FOLDER, ShellLimits, open_shell
 
 COMMAND_S = 120.0
 FILES_SHOWN = 5

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from windlass.models.options import Effort, ModelOptions, ToolProtocol
     from windlass.models.prices import ModelListing, describe_price_source, find_listing
     from windlass.models.qwen.conversations import QwenConversation, from_qwen_messages
-    from windlass.models.qwen.messages import to_qwen_messages
+    from windlass.models.qwen.qwen_messages import to_qwen_messages
     from windlass.models.qwen.settings import model_from_qwen
     from windlass.models.reply_cache import CachedModel
     from windlass.models.resolve import resolve_model
@@ -74,7 +74,7 @@ LAZY_MODULES: LazyModules = {
     "load_vendors": "windlass.models.vendors",
     "model_from_qwen": "windlass.models.qwen.settings",
     "resolve_model": "windlass.models.resolve",
-    "to_qwen_messages": "windlass.models.qwen.messages",
+    "to_qwen_messages": "windlass.models.qwen.qwen_messages",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

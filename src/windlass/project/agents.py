@@ -46,7 +46,7 @@ from windlass.project.permissions import build_gate, named_files
 from windlass.project.settings import PermissionMode, Settings
 from windlass.project.trust import ProjectFolder, hide_own_files, open_project
 from windlass.tools import McpHttp, McpServers, McpStdio, load_tools
-from windlass.tools.browser.tools import browser_tools
+from windlass.tools.browser.browser_tools import browser_tools
 from windlass.tools.core_toolset import core_tools
 from windlass.tools.function import Tool, tool
 from windlass.tools.profile import Profile

@@ -11,12 +11,12 @@ from windlass.lazy_modules import LazyModules, lazy_attributes
 if TYPE_CHECKING:
     from windlass.tools.artifacts import ArtifactStore, MemoryArtifacts
     from windlass.tools.breaker import CircuitBreaker
+    from windlass.tools.browser.browser_tools import browser_tools
     from windlass.tools.browser.page_secrets import PageSecret
     from windlass.tools.browser.session import BrowserLimits
-    from windlass.tools.browser.tools import browser_tools
     from windlass.tools.core_toolset import core_tools
     from windlass.tools.declared.manifest import load_tools
-    from windlass.tools.files.tools import file_tools
+    from windlass.tools.files.file_tools import file_tools
     from windlass.tools.files.workspace import Workspace
     from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolOptions, tool
     from windlass.tools.mcp.config import (
@@ -35,7 +35,12 @@ if TYPE_CHECKING:
     from windlass.tools.run_context import RunContext
     from windlass.tools.shell.interpreter import PythonLimits, python_tool
     from windlass.tools.shell.sandbox import Sandbox
-    from windlass.tools.shell.tools import ShellLimits, WorkspaceShell, open_shell, shell_tools
+    from windlass.tools.shell.shell_tools import (
+        ShellLimits,
+        WorkspaceShell,
+        open_shell,
+        shell_tools,
+    )
     from windlass.tools.todo import todo_tool
     from windlass.tools.toolbox import Toolbox
     from windlass.tools.unavailable import ToolUnavailable
@@ -110,23 +115,23 @@ LAZY_MODULES: LazyModules = {
     "PythonLimits": "windlass.tools.shell.interpreter",
     "RunContext": "windlass.tools.run_context",
     "Sandbox": "windlass.tools.shell.sandbox",
-    "ShellLimits": "windlass.tools.shell.tools",
+    "ShellLimits": "windlass.tools.shell.shell_tools",
     "Tool": "windlass.tools.function",
     "ToolOptions": "windlass.tools.function",
     "ToolUnavailable": "windlass.tools.unavailable",
     "Toolbox": "windlass.tools.toolbox",
     "Workspace": "windlass.tools.files.workspace",
-    "WorkspaceShell": "windlass.tools.shell.tools",
+    "WorkspaceShell": "windlass.tools.shell.shell_tools",
     "adapt_qwen_tool": "windlass.tools.qwen_tools",
-    "browser_tools": "windlass.tools.browser.tools",
+    "browser_tools": "windlass.tools.browser.browser_tools",
     "core_tools": "windlass.tools.core_toolset",
     "fetch_tool": "windlass.tools.web.fetch",
-    "file_tools": "windlass.tools.files.tools",
+    "file_tools": "windlass.tools.files.file_tools",
     "load_tools": "windlass.tools.declared.manifest",
     "mcp_settings": "windlass.tools.mcp.config",
-    "open_shell": "windlass.tools.shell.tools",
+    "open_shell": "windlass.tools.shell.shell_tools",
     "python_tool": "windlass.tools.shell.interpreter",
-    "shell_tools": "windlass.tools.shell.tools",
+    "shell_tools": "windlass.tools.shell.shell_tools",
     "todo_tool": "windlass.tools.todo",
     "tool": "windlass.tools.function",
 }

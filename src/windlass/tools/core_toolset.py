@@ -10,12 +10,12 @@ from typing import Any, Literal
 from msgspec.structs import replace as struct_replace
 
 from windlass.core.messages import Label
-from windlass.tools.files.tools import file_tools
+from windlass.tools.files.file_tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.function import Tool
 from windlass.tools.shell.interpreter import python_tool
 from windlass.tools.shell.sandbox import Sandbox
-from windlass.tools.shell.tools import shell_tools
+from windlass.tools.shell.shell_tools import shell_tools
 from windlass.tools.todo import todo_tool
 from windlass.tools.web.fetch import fetch_tool
 

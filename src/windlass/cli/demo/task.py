@@ -13,7 +13,7 @@ from windlass.knowledge.skills import Skills
 from windlass.knowledge.sqlite import SqliteKnowledge
 from windlass.knowledge.store import Knowledge, Note, Scope, Source
 from windlass.ports import GateRequest, Journal, Timeouts
-from windlass.tools.files.tools import file_tools
+from windlass.tools.files.file_tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.function import NOT_DONE, Reconciliation, tool
 from windlass.tools.profile import Profile

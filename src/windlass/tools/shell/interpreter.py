@@ -35,7 +35,7 @@ from windlass.tools.helper_programs import find_program
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell.python_process import Interpreter, WorkerCall, WorkerReply
 from windlass.tools.shell.sandbox import DEFAULT_PATH, Sandbox
-from windlass.tools.shell.tools import HasRoot, WorkspaceShell, open_shell
+from windlass.tools.shell.shell_tools import HasRoot, WorkspaceShell, open_shell
 
 LISTED_MAX = 50
 """Calls that a report about interrupted code lists; the last ones."""

@@ -23,7 +23,7 @@ from windlass.tools.helper_programs import build_program
 from windlass.tools.run_context import discard_report
 from windlass.tools.shell import python_worker
 from windlass.tools.shell.jobs import JobLimits, ShellJob
-from windlass.tools.shell.tools import WorkspaceShell
+from windlass.tools.shell.shell_tools import WorkspaceShell
 
 FOLDER = Path(".windlass") / "python"
 """Where an interpreter gets its requests, in the workspace."""
