@@ -23,6 +23,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
 from starlette.responses import JSONResponse
+from typing_extensions import override
 
 METHOD, PORT = sys.argv[1], int(sys.argv[2])
 URL = AnyHttpUrl(f"http://127.0.0.1:{PORT}")
@@ -39,12 +40,15 @@ class OneGrant(
         self.access: dict[str, AccessToken] = {}
         self.refresh: dict[str, RefreshToken] = {}
 
+    @override
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self.clients.get(client_id)
 
+    @override
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
         self.clients[client_info.client_id or ""] = client_info
 
+    @override
     async def authorize(
         self, client: OAuthClientInformationFull, params: AuthorizationParams
     ) -> str:
@@ -61,31 +65,37 @@ class OneGrant(
         self.codes[code.code] = code
         return construct_redirect_uri(str(params.redirect_uri), code=code.code, state=params.state)
 
+    @override
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
     ) -> AuthorizationCode | None:
         return self.codes.get(authorization_code)
 
+    @override
     async def exchange_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
     ) -> OAuthToken:
         del self.codes[authorization_code.code]
         return self._issue(client, authorization_code.resource)
 
+    @override
     async def load_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: str
     ) -> RefreshToken | None:
         return self.refresh.get(refresh_token)
 
+    @override
     async def exchange_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
     ) -> OAuthToken:
         del self.refresh[refresh_token.token]
         return self._issue(client, refresh_token.resource)
 
+    @override
     async def load_access_token(self, token: str) -> AccessToken | None:
         return self.access.get(token)
 
+    @override
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
         self.access.clear()
         self.refresh.clear()
