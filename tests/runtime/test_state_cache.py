@@ -9,7 +9,7 @@ from windlass import Agent, Fact, tool
 from windlass.core.fold.run import fold
 from windlass.core.secrets.mask import Mask
 from windlass.journals.memory import MemoryJournal
-from windlass.runtime.state_cache import StateCache
+from windlass.runtime.leases import StateCache
 from windlass.testing import ScriptedModel, call
 
 SESSION = "s"

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from windlass.agent.build import build_parts
 from windlass.agent.observers import begin_observation
 from windlass.agent.output import OutputType
-from windlass.agent.runs import LateControl
 from windlass.core.state import State
+from windlass.runtime.leftover_tasks import LeftoverTasks
 from windlass.runtime.recorder import Recorder
+from windlass.runtime.run_control import RunControl
 from windlass.testing import ScriptedModel
 
 pytestmark = pytest.mark.contract("O1")
@@ -69,6 +70,8 @@ async def test_a_run_that_nobody_observes_is_as_it_was() -> None:
     recorder = Recorder(parts.world.journal, parts.world.clock, State("s"), parts.mask)
     observation = begin_observation(None, parts.world, "s")
     assert observation is None
-    world = parts.make_runs()._world_for(recorder, observation, LateControl())
+    runs = parts.make_runs()
+    control = RunControl(recorder, LeftoverTasks(), runs.undriven.end_children)
+    world = runs._world_for(recorder, observation, control)
     assert replace(world, run=None) == parts.world
     assert world.tools is parts.world.tools

@@ -37,8 +37,8 @@ from windlass.core.reply_hold import visible_facts
 from windlass.core.secrets.mask import Mask
 from windlass.core.secrets.mask_pieces import PieceMask
 from windlass.ports import AppendSignals, Journal, LiveChannel, SessionLeases
-from windlass.runtime.deadlines import TIMER_GRAIN_S
 from windlass.runtime.driver import RunDriver
+from windlass.runtime.leftover_tasks import TIMER_GRAIN_S
 
 LEASE_POLL_S = 1.0
 """How often to look whether a session that is watched is still driven."""

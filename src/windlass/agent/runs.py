@@ -25,14 +25,12 @@ from windlass.core.setup import Setup
 from windlass.core.state import State
 from windlass.journals.wording import describe_unknown_session
 from windlass.ports import CallerRun, RunBoundTools, SessionLeases, Watcher, World
-from windlass.runtime.deadlines import Deadlines
 from windlass.runtime.driver import DriverServices, Opening, RunDriver
-from windlass.runtime.leases import hold_session, wait_for_writer
+from windlass.runtime.leases import StateCache, hold_session, wait_for_writer
 from windlass.runtime.leftover_tasks import LeftoverTasks, wait_until_done
 from windlass.runtime.publisher import EventPublisher
 from windlass.runtime.recorder import Recorder
-from windlass.runtime.run_control import LateControl
-from windlass.runtime.state_cache import StateCache
+from windlass.runtime.run_control import RunControl
 
 ValueT = TypeVar("ValueT")
 PAUSED_OUTCOMES = ("suspended", "paused", "released")
@@ -51,7 +49,6 @@ class LiveRuns:
         self._mask = mask
         self._observer = observer
         self._withholds_replies = setup.withhold_replies
-        self._has_idle_limit = setup.limits.idle_seconds is not None
         self._leftovers = LeftoverTasks()
         self._state_cache = StateCache(mask)
         self.undriven = UndrivenRuns(world.journal, world.clock, mask)
@@ -61,7 +58,6 @@ class LiveRuns:
             consult_approver,
             answer_from_mail,
             deny_expired,
-            self.undriven.end_children,
             partial(read_progress_below, world.journal),
         )
         self._drivers: dict[str, RunDriver] = {}
@@ -83,9 +79,11 @@ class LiveRuns:
         agent drives the session already.
         """
         self.check_free(session)
-        deadlines = Deadlines(asyncio.get_running_loop())
         observation = begin_observation(self._observer, self._world, session)
-        publisher = self._make_publisher(watcher, observation, deadlines, on_opened)
+        observer = None if observation is None else observation.watcher
+        publisher = EventPublisher(self._mask, watcher, observer=observer)
+        if on_opened is not None:
+            _call_once(publisher, on_opened)
         recorder = Recorder(
             self._world.journal,
             self._world.clock,
@@ -94,39 +92,20 @@ class LiveRuns:
             publisher,
             on_late_result=partial(self._take_late_result, session),
         )
-        control = LateControl()
+        control = RunControl(recorder, self._leftovers, self.undriven.end_children)
         driver = RunDriver(
             self._world_for(recorder, observation, control),
             recorder,
-            deadlines,
+            control,
             opening,
             self._services,
             earlier_write=self._late_writes.get(session),
         )
-        control.run = driver.control
         self._drivers[session] = driver
         return driver
 
-    def _make_publisher(
-        self,
-        watcher: Watcher | None,
-        observation: Observation | None,
-        deadlines: Deadlines,
-        on_opened: Callable[[Event], None] | None,
-    ) -> EventPublisher:
-        publisher = EventPublisher(
-            self._mask,
-            watcher,
-            observer=None if observation is None else observation.watcher,
-            # Called for every piece of a reply, so only where a limit needs it.
-            on_activity=deadlines.note_activity if self._has_idle_limit else None,
-        )
-        if on_opened is not None:
-            _call_once(publisher, on_opened)
-        return publisher
-
     def _world_for(
-        self, recorder: Recorder, observation: Observation | None, control: LateControl
+        self, recorder: Recorder, observation: Observation | None, control: RunControl
     ) -> World:
         """Return the world of one run: its tools know the run, or its trace, where they need to."""
         tools = self._world.tools
@@ -227,7 +206,7 @@ class LiveRuns:
         """
         driver = self.find_live(session)
         if driver is not None:
-            if not await _await_in_loop_of(driver, driver.inbox.steer(fact)):
+            if not await _await_in_loop_of(driver, driver.control.steer(fact)):
                 check_takes_steering(await self.read_state(session))
                 raise NothingToDo(f"the run of session {session} is about to end: start a new one")
             return

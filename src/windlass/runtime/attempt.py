@@ -35,7 +35,7 @@ from windlass.core.reply_assembly import ReplyAssembly
 from windlass.core.view import Prompt
 from windlass.logs import get_logger
 from windlass.ports import BatchingModel, Model, RequestPermit, Timeouts
-from windlass.runtime.deadlines import TIMER_GRAIN_S
+from windlass.runtime.leftover_tasks import TIMER_GRAIN_S
 
 PieceStream = AsyncGenerator[ReplyPiece] | AsyncGenerator[tuple[ReplyPiece, ...]]
 """The stream of a model: pieces, or batches of pieces that came together."""

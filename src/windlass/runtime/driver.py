@@ -1,14 +1,16 @@
-"""One run, from its first fact to its one end, or until the driver lets go of it.
+"""One run, from its first fact to its one end, or until the driver releases it.
 
-The law: a run ends in one place, within a bounded time. The loop runs as a task of its own with the
-driver beside it: a cancel, a deadline, an error and a bug all lead to the same end, whatever that
-task does. A run that waits, is paused or is let go has no end on record, and any driver can go on.
+    lease ──▶ record the opening ──▶ loop ──▶ record the end
+
+Invariant: a run ends in one place, within a bounded time. The loop runs as a task of its own with
+the driver beside it: a cancel, a deadline, an error and a bug all lead to the same end, whatever
+that task does. A run that waits, is paused or is released has no end on record, and any driver can
+resume it.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace as with_fields
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -31,31 +33,34 @@ from windlass.core.messages import Charge
 from windlass.core.moves import EndRun, FinalMove, StayPaused, WaitForAnswers
 from windlass.core.result import RunResult, build_result
 from windlass.core.state import CallState, State
-from windlass.ports import Watcher, World
-from windlass.runtime.control_inbox import ControlInbox
-from windlass.runtime.deadlines import Deadlines
-from windlass.runtime.in_flight import EndChildren, InFlight
+from windlass.logs import get_logger
+from windlass.ports import LiveChannel, LiveSender, Watcher, World
+from windlass.runtime.in_flight import (
+    complete_release,
+    find_append_error,
+    make_failed_end,
+    settle_end,
+    wind_up_calls,
+)
+from windlass.runtime.leases import ReadProgress, SessionHold, StateCache, prepare_take_over
 from windlass.runtime.leftover_tasks import LeftoverTasks
 from windlass.runtime.live_relay import LiveRelay
 from windlass.runtime.loop import run_loop
-from windlass.runtime.mailbox import MailActions, MailTaker, MakeAnswer, TakeMail
+from windlass.runtime.mailbox import MailTaker, MakeAnswer, TakeMail
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.run_control import RunControl
-from windlass.runtime.session_hold import ReadProgress, SessionHold, prepare_take_over
-from windlass.runtime.settling import (
-    RunSettlement,
-    find_append_error,
-    make_failed_end,
-)
 from windlass.runtime.shared_budgets import settle_budgets
-from windlass.runtime.state_cache import StateCache
-from windlass.runtime.stop_signal import StopSignal
+
+_log = get_logger(__name__)
 
 Opening = Callable[[State], Sequence[Fact]]
 """Returns the facts that open a run in a session as it is found; raises ForOperator if none may."""
 
 Consultation = Callable[[WaitForAnswers, World, Recorder, TakeMail], Awaitable[bool]]
 """Asks the approver; returns whether every question has its answer on record now."""
+
+Ending = WaitForAnswers | StayPaused | RunReleased | RunEnded
+"""What a loop came to: an end, or why it goes no further now."""
 
 
 class DriverServices(msgspec.Struct, frozen=True):
@@ -67,13 +72,7 @@ class DriverServices(msgspec.Struct, frozen=True):
     make_answer: MakeAnswer
     deny_expired: Callable[[World, Recorder, TakeMail], Awaitable[None]]
     """Denies the questions that were not answered in time."""
-    end_children: EndChildren
     read_progress: ReadProgress
-
-    def track(
-        self, driving: Callable[[], Awaitable[bool]], stop: Callable[[str], None]
-    ) -> InFlight:
-        return InFlight(end_children=self.end_children, still_driving=driving, stop_run=stop)
 
 
 class RunDriver:
@@ -83,59 +82,47 @@ class RunDriver:
         self,
         world: World,
         recorder: Recorder,
-        deadlines: Deadlines,
+        control: RunControl,
         opening: Opening,
         services: DriverServices,
         earlier_write: asyncio.Task[None] | None = None,
     ) -> None:
         """Make a driver in the event loop that is to run it, once `earlier_write` is over."""
+        self.event_loop = asyncio.get_running_loop()
+        self.session = recorder.session
+        self.control = control
         self._world = world
         self._recorder = recorder
-        self._deadlines = deadlines
         self._opening = opening
         self._services = services
-        self._leftovers = leftovers = services.leftovers
+        self._leftovers = services.leftovers
         self._earlier_write = earlier_write
         self._opening_facts: Sequence[Fact] = ()
-        self.event_loop = asyncio.get_running_loop()
-        self._stop = StopSignal(self.event_loop)
-        self._hold = hold = SessionHold(world.journal, recorder, services.state_cache)
-        self.session_freed = hold.freed
-        self._in_flight = in_flight = services.track(hold.is_still_driving, self._stop_run)
-        self._settlement = RunSettlement(recorder, in_flight, leftovers)
-        self._decided_from: State | None = None
-        """The state in which the loop decided to end or to wait; None while it runs."""
-        self.inbox = ControlInbox(recorder, self._stop.stopped_at)
-        self.control = RunControl(
-            recorder, self._stop, self.inbox, in_flight, leftovers, self._time_anew
-        )
-        self._relay = LiveRelay(
-            world.journal, recorder.session, recorder.publisher, self.control.take_snapshot
-        )
-        actions = MailActions(self._stop.request_end, services.make_answer, self.control.heed)
-        self._mail = MailTaker(world.journal, recorder, self.inbox, world.clock, actions)
+        self._stop = control.stop
+        self._hold = SessionHold(world.journal, recorder, services.state_cache)
+        self.session_freed = self._hold.freed
+        self._in_flight = control.in_flight
+        self._in_flight.still_driving = self._hold.is_still_driving
+        self._live_sender: LiveSender | None = None
+        self._relay: LiveRelay | None = None
+        """Made when the first watcher in another process comes."""
+        self._mail = MailTaker(world.journal, recorder, control, world.clock, services.make_answer)
         self.finished = asyncio.Event()
         """Set when nothing of the run is left but the tasks that outlive it."""
         self._on_finished: list[Callable[[], None]] = []
 
     @property
-    def session(self) -> str:
-        return self._recorder.session
-
-    @property
     def is_live(self) -> bool:
-        """Whether the run still takes facts in and tells its watchers of them."""
+        """Whether the run still takes facts in and shows them to its watchers."""
         return not self._recorder.is_closed
 
     def cancel(self, reason: str, outcome: Outcome = "cancelled") -> None:
         """Stop the run, from any thread. Only the first reason counts."""
-        self.event_loop.call_soon_threadsafe(self._stop_run, str(reason), outcome)
-
-    def _stop_run(self, reason: str, outcome: Outcome = "cancelled") -> None:
-        self._stop.request_end(RunEnded(outcome, reason))
+        end = RunEnded(outcome, str(reason))
+        self.event_loop.call_soon_threadsafe(self._stop.request_end, end)
 
     def release(self, reason: str, grace_s: float) -> None:
-        """Let go of the run without ending it, from any thread; any driver can then go on with it.
+        """Release the run without ending it, from any thread; any driver can then resume it.
 
         No request and no call begins any more. Calls that run get `grace_s` seconds to finish.
         """
@@ -148,12 +135,11 @@ class RunDriver:
 
         Returns a snapshot for it: see `RunControl.take_snapshot`.
         """
-        publisher = self._recorder.publisher
         so_far = self.control.take_snapshot()
         attempt = self._in_flight.attempt
         if attempt is not None and any(isinstance(piece, TextDelta) for piece in so_far):
             attempt.mark_seen()
-        publisher.add_watcher(watcher)
+        self._recorder.publisher.add_watcher(watcher)
         self._on_finished.append(on_finished)
         return so_far
 
@@ -175,26 +161,31 @@ class RunDriver:
         return self._in_flight.program_exit
 
     async def drive(self) -> RunResult[Any]:
-        """Open the run, go on until it has ended, waits or is let go, and close it.
+        """Open the run, drive it until it has ended, waits or is released, and close it.
 
         Returns the result, whichever way the run ends. Raises only if the run cannot begin.
         """
         try:
             if self._earlier_write is not None:
                 await asyncio.wait({self._earlier_write})
-            await self._open_run()
-            self.inbox.open()
-            self._relay.open()
+            await self._lease_session()
+            await self._record_opening()
+            self.control.open()
+            self._open_live()
             self._mail.listen()
-            return await self._drive_opened()
+            ending = await self._run_to_ending()
+            while await self.control.has_news():
+                ending = await self._run_to_ending()
+            return await self._record_ending(ending)
         finally:
             # If the run could not begin, those who wait to speak to it must hear that it will not.
-            self.inbox.open()
-            self._relay.close()
-            self._close_mail()
-            # Also if the journal failed: what has no end on record is gone on with by the next one.
+            self.control.open()
+            self._close_live()
+            self._mail.close(self._leftovers)
+            # This also applies if the journal failed: a run without an end on record is resumed by
+            # the next driver.
             is_open = self._recorder.durable_state.is_active
-            self._hold.let_go(self._in_flight.leftovers if is_open else ())
+            self._hold.release(self._in_flight.leftovers if is_open else ())
 
     def finish(self) -> None:
         """Close the run for good: called once `drive` is over, whichever way."""
@@ -203,43 +194,17 @@ class RunDriver:
         for on_finished in self._on_finished:
             on_finished()
 
-    async def _drive_opened(self) -> RunResult[Any]:
-        while True:
-            loop_task = asyncio.create_task(self._run_loop())
-            await self._stop.wait_for_loop(loop_task, lambda: bool(self._in_flight.running_calls))
-            self._leftovers.track(loop_task)
-            self._deadlines.cancel()
-            end = self._end_of_loop(loop_task)
-            if isinstance(end, WaitForAnswers) and end.questions:
-                answered = await self._consult_approver(end)
-                if answered is True:
-                    continue
-                if answered is not False:
-                    end = answered
-            if await self.inbox.has_news(self._decided_from):
-                continue
-            # A stop that came meanwhile goes before waiting or being paused.
-            if self._stop.end is not None and not isinstance(end, RunEnded):
-                end = self._stop.end
-            match end:
-                case RunEnded():
-                    return await self._end_run(end)
-                case RunReleased():
-                    return await self._release_run(end)
-                case StayPaused():
-                    return await self._release_run(RunReleased("paused"))
-                case WaitForAnswers():
-                    self._suspend(end)
-                    return build_result(self._recorder.state, recorded=True)
-
-    async def _open_run(self) -> None:
-        """Read the session and write down that a run begins. An error until then ends no run."""
+    async def _lease_session(self) -> None:
+        """Take the session and read it. An error until the opening is recorded ends no run."""
         reading = asyncio.create_task(self._hold.lease_and_read())
         await self._wait_for_stage(reading)
         if not reading.done():
             raise JournalFailed("the journal did not answer in time: the run was not begun")
+        self._recorder.start_from(reading.result())
+
+    async def _record_opening(self) -> None:
+        """Write down that the run begins. One that is resumed takes what was posted meanwhile."""
         recorder = self._recorder
-        recorder.start_from(reading.result())
         is_new = not recorder.state.seq
         opening = await prepare_take_over(
             self._opening(recorder.state),
@@ -261,39 +226,42 @@ class RunDriver:
 
         In this order: an answer counts by when the store accepted it.
         """
-        await self._mail.take_waiting()
+        await self._mail.catch_up()
         await self._services.deny_expired(self._world, self._recorder, self._mail.catch_up)
-
-    async def _run_loop(self) -> FinalMove | None:
-        """Run the loop under its deadlines; the body of a task that can be abandoned."""
-        if self._stop.end is not None:
-            raise asyncio.CancelledError
-        self._decided_from = None
-        self._start_deadlines()
-        moves = run_loop(self._world, self._recorder, self._in_flight)
-        move = await self._in_flight.hold_program_exit(moves)
-        # Noted before any other task can run: what is said later was not considered.
-        self._decided_from = self._recorder.state
-        return move
-
-    def _time_anew(self) -> None:
-        """Set the deadlines by limits that were raised, unless the run is waiting."""
-        if self._decided_from is None:
-            self._deadlines.cancel()
-            self._start_deadlines()
-
-    def _start_deadlines(self) -> None:
-        recorder = self._recorder
-        stop = partial(self._stop_run, outcome="timed_out")
-        self._deadlines.start(recorder.setup, recorder.state, stop)
 
     async def _wait_for_stage(self, stage: asyncio.Task[Any]) -> None:
         await self._stop.wait_for_stage(stage)
         self._leftovers.track(stage)
 
-    def _end_of_loop(
-        self, loop_task: asyncio.Task[FinalMove | None]
-    ) -> WaitForAnswers | StayPaused | RunReleased | RunEnded:
+    async def _run_to_ending(self) -> Ending:
+        """Run the loop until it ends, or until only a person or another driver can move the run."""
+        while True:
+            loop_task = asyncio.create_task(self._run_loop())
+            await self._stop.wait_for_loop(loop_task, self._in_flight.running_calls)
+            self._leftovers.track(loop_task)
+            self._stop.cancel_timers()
+            ending = self._ending_of(loop_task)
+            if not isinstance(ending, WaitForAnswers) or not ending.questions:
+                return ending
+            answered = await self._consult_approver(ending)
+            if answered is not True:
+                return answered or ending
+
+    async def _run_loop(self) -> FinalMove | None:
+        """Run the loop under its deadlines; the body of a task that can be abandoned."""
+        if self._stop.end is not None:
+            raise asyncio.CancelledError
+        self.control.decided_from = None
+        self._stop.start_timers(self._recorder)
+        try:
+            move = await run_loop(self._world, self._recorder, self._in_flight)
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._in_flight.stop_for_program_exit(error)
+        # Noted before any other task can run: what is said later was not considered.
+        self.control.decided_from = self._recorder.state
+        return move
+
+    def _ending_of(self, loop_task: asyncio.Task[FinalMove | None]) -> Ending:
         """Return what the loop came to: an end, or why it goes no further for now."""
         stop = self._stop.end
         release = self._stop.release
@@ -326,39 +294,53 @@ class RunDriver:
             return True
         if self._world.approver is None or self._stop.release is not None:
             return False
-        consultation = self._services.consult(
-            waiting, self._world, self._recorder, self._mail.catch_up
-        )
-        held = self._in_flight.hold_program_exit(consultation)
-        consulting = asyncio.create_task(held)
+        consulting = asyncio.create_task(self._consult(waiting))
         await self._stop.wait_for_loop(consulting)
         self._leftovers.track(consulting)
         # The answers so far are known; what is said from here on is news.
-        self._decided_from = self._recorder.state
+        self.control.decided_from = self._recorder.state
         if not consulting.done() or consulting.cancelled():
             return self._stop.end is not None or self._stop.release is None
         error = consulting.exception()
         return consulting.result() if error is None else make_failed_end(error)
 
-    def _suspend(self, waiting: WaitForAnswers | None = None) -> None:
+    async def _consult(self, waiting: WaitForAnswers) -> bool:
+        try:
+            return await self._services.consult(
+                waiting, self._world, self._recorder, self._mail.catch_up
+            )
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._in_flight.stop_for_program_exit(error)
+
+    async def _record_ending(self, ending: Ending) -> RunResult[Any]:
+        """Write down what the run came to, and return its result."""
+        # A stop that came meanwhile goes before waiting or being paused.
+        if self._stop.end is not None and not isinstance(ending, RunEnded):
+            ending = self._stop.end
+        match ending:
+            case RunEnded():
+                return await self._end_run(ending)
+            case RunReleased():
+                return await self._release_run(ending)
+            case StayPaused():
+                return await self._release_run(RunReleased("paused"))
+            case WaitForAnswers(questions, waiting=calls):
+                self._suspend(*(call for call, _ in questions), *calls)
+                return build_result(self._recorder.state, recorded=True)
+
+    def _suspend(self, *calls: CallState) -> None:
         """Tell the watchers that nothing more comes for now, and write nothing more."""
-        calls: list[CallState] = []
-        if waiting is not None:
-            calls = [*(call for call, _ in waiting.questions), *waiting.waiting]
         self._recorder.publisher.show_delta(RunSuspended(tuple(call.id for call in calls)))
         self._recorder.close()
 
     async def _release_run(self, release: RunReleased) -> RunResult[Any]:
-        """Write down that the driver lets go of the run, with what was not on record yet."""
-        facts = (*self._settlement.wind_up_calls(), self._settlement.complete_release(release))
-        closing = asyncio.create_task(self._recorder.record(*facts))
-        await self._wait_for_stage(closing)
-        error = find_append_error(closing)
-        if error is None and self._recorder.setup.budgets:
-            # What was drawn and not needed goes back: the run may stay where it is for days.
-            self._leftovers.start_task(settle_budgets(self._world.journal, self._recorder.state))
+        """Write down that the driver releases the run, with what was not on record yet."""
+        recorder = self._recorder
+        facts = wind_up_calls(recorder, self._in_flight, self._leftovers)
+        released = complete_release(release, recorder, self._in_flight)
+        error = await self._record_last(*facts, released)
         self._suspend()
-        result = build_result(self._recorder.state, recorded=error is None)
+        result = build_result(recorder.state, recorded=error is None)
         if release.reason == OUT_OF_FILES:
             fault = Fault("journal", OUT_OF_FILES)
             return with_fields(result, outcome="failed", error=fault, recorded=False)
@@ -366,30 +348,53 @@ class RunDriver:
 
     async def _end_run(self, end: RunEnded) -> RunResult[Any]:
         """Write the end, with everything that was not on record yet, and return the result."""
-        end = add_undo(end, self._recorder.state.setup)
-        facts = await self._settlement.settle_end(end, self._wait_for_stage)
+        recorder = self._recorder
+        end = add_undo(end, recorder.state.setup)
+        facts = await settle_end(
+            end, recorder, self._in_flight, self._leftovers, self._wait_for_stage
+        )
+        error = await self._record_last(*facts)
+        if error is None:
+            return build_result(recorder.state, recorded=True)
+        # The journal did not take the end: the watchers are told of it all the same.
+        stop = self._stop.end or RunEnded("failed", str(error))
+        facts = () if isinstance(error, JournalCorrupt) else facts[:-1]
+        if not recorder.expected_state.is_active:
+            facts = (*self._opening_facts, *facts)
+        end = replace(stop, fault=fault_from_error(error))
+        return build_result(recorder.announce_unrecorded_end(*facts, end), recorded=False)
+
+    async def _record_last(self, *facts: Fact) -> BaseException | None:
+        """Write the last facts of the run. Returns why they may not be kept, if they may not."""
         closing = asyncio.create_task(self._recorder.record(*facts))
         await self._wait_for_stage(closing)
         error = find_append_error(closing)
-        if error is not None:
-            return self._end_unrecorded(error, facts[:-1])
-        if self._recorder.setup.budgets:
+        if error is None and self._recorder.setup.budgets:
+            # What was drawn and not needed goes back: the run may stay where it is for days.
             self._leftovers.start_task(settle_budgets(self._world.journal, self._recorder.state))
-        return build_result(self._recorder.state, recorded=True)
+        return error
 
-    def _end_unrecorded(self, error: BaseException, facts: Sequence[Fact]) -> RunResult[Any]:
-        """Tell the watchers of an end that the journal did not take."""
-        stop = self._stop.end or RunEnded("failed", str(error))
-        if isinstance(error, JournalCorrupt):
-            facts = ()
-        if not self._recorder.expected_state.is_active:
-            facts = (*self._opening_facts, *facts)
-        end = replace(stop, fault=fault_from_error(error))
-        state = self._recorder.announce_unrecorded_end(*facts, end)
-        return build_result(state, recorded=False)
+    def _open_live(self) -> None:
+        """Let watchers find the run, once the session is leased and the run is on record."""
+        journal = self._world.journal
+        if isinstance(journal, LiveChannel):
+            try:
+                self._live_sender = journal.open_live(self.session, self._note_interest)
+            except Exception:  # noqa: BLE001 - what is shown cannot stop a run
+                _log.exception("watchers in other processes will see the facts, but no deltas")
 
-    def _close_mail(self) -> None:
-        listener = self._mail.close()
-        if listener is not None:
-            self._leftovers.track(listener)
-            self._leftovers.start_task(self._mail.remove_taken())
+    def _note_interest(self, is_wanted: bool) -> None:  # noqa: FBT001 - it is a callback
+        sender = self._live_sender
+        if self._relay is None and is_wanted and sender is not None:
+            publisher = self._recorder.publisher
+            self._relay = LiveRelay(sender, publisher, self.control.take_snapshot)
+        if self._relay is not None:
+            self._relay.note_interest(is_wanted)
+
+    def _close_live(self) -> None:
+        sender = self._live_sender
+        self._live_sender = None
+        if self._relay is not None:
+            self._relay.close()
+        if sender is not None:
+            sender.close()

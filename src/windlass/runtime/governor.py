@@ -23,7 +23,7 @@ from windlass.core.moves import RequestReply, Summarize
 from windlass.core.rate_limits import CLOSED_MAX_S, QuotaLoan, RateLimits
 from windlass.ports import Clock, RequestPermit, SharedRecords, World
 from windlass.runtime.clock import RealClock
-from windlass.runtime.deadlines import TIMER_GRAIN_S
+from windlass.runtime.leftover_tasks import TIMER_GRAIN_S
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.shared_quota import SharedQuota
 

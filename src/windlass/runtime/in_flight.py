@@ -1,4 +1,7 @@
-"""What a run has under way: not on record yet, and not to be lost when the run is stopped."""
+"""What a run has under way, and what it still owes its journal when its loop has stopped.
+
+Invariant: what had come is recorded, and what was paid is charged by what had streamed.
+"""
 
 import asyncio
 from collections.abc import (
@@ -10,21 +13,34 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from windlass.core.decide.reserving import settle_attempt
-from windlass.core.events import CallFinished, ContentPiece, RunEnded
+from windlass.core.errors import OUT_OF_FILES, JournalFailed, fault_from_error, is_out_of_files
+from windlass.core.events import (
+    CallFinished,
+    CallLate,
+    CallWaiting,
+    ContentPiece,
+    Fact,
+    RunEnded,
+    RunReleased,
+)
 from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import ClearedCall
 from windlass.core.state import RunState, State, find_call
+from windlass.logs import get_logger
 from windlass.ports import World
 from windlass.runtime.attempt import ModelAttempt, RestartedReply
-from windlass.runtime.parked_calls import ParkedCalls
+from windlass.runtime.leftover_tasks import LeftoverTasks
+from windlass.runtime.recorder import Recorder
 
-ValueT = TypeVar("ValueT")
+_log = get_logger(__name__)
 
 PROOF_LASTS_S = 0.25
 """How long after its start was recorded a call may begin without asking who drives the session."""
@@ -53,6 +69,77 @@ def _ignore_stop(_reason: str) -> None:
     pass
 
 
+class ParkedCalls:
+    """Calls of one wave that wait for a person or were released with their sub-agent, by id.
+
+    A parked call still has its task, which costs nothing. If what it waits for comes while other
+    calls of its step run, it resumes at once. If no other call runs, the loop seals the parked
+    calls: their sub-agents are left alone, and the run itself waits or is released. The calls that
+    have not begun by then begin after that.
+    """
+
+    def __init__(self) -> None:
+        self._parked: dict[str, tuple[CallWaiting | None, asyncio.Future[None]]] = {}
+        self._changed: asyncio.Future[None] | None = None
+        self._is_sealed = False
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def __contains__(self, call_id: str) -> bool:
+        return call_id in self._parked
+
+    def park(self, call_id: str, waiting: CallWaiting | None) -> "asyncio.Future[None]":
+        """Note that a call goes no further now; `waiting` is what its sub-agent waits for, if any.
+
+        Returns a future that is done when the call should look again.
+        """
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._parked[call_id] = (waiting, woken)
+        self.announce_change()
+        return woken
+
+    def unpark(self, call_id: str) -> bool:
+        """Let a call resume. Returns False if it is too late: the loop has given it up."""
+        if self._is_sealed:
+            return False
+        self._parked.pop(call_id, None)
+        return True
+
+    def wake_all(self) -> None:
+        """Let the parked calls look again whether they can resume."""
+        for _, woken in self._parked.values():
+            if not woken.done():
+                woken.set_result(None)
+
+    def covers(self, call_ids: Collection[str]) -> bool:
+        """Whether there are calls, and all of them are parked and have not been woken."""
+        return bool(call_ids) and all(
+            call_id in self._parked and not self._parked[call_id][1].done() for call_id in call_ids
+        )
+
+    def seal(self) -> list[CallWaiting]:
+        """Give the parked calls up. Returns what those that wait are waiting for."""
+        self._is_sealed = True
+        return [waiting for waiting, _ in self._parked.values() if waiting is not None]
+
+    def reset(self) -> None:
+        """Start again with the next wave."""
+        self._parked.clear()
+        self._is_sealed = False
+
+    @property
+    def changed(self) -> "asyncio.Future[None]":
+        """Done when a call is parked, or when the wave should look around for another reason."""
+        if self._changed is None or self._changed.done():
+            self._changed = asyncio.get_running_loop().create_future()
+        return self._changed
+
+    def announce_change(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+
+
 class InFlight(msgspec.Struct):
     """The request, the running calls, and the ended calls that are on their way to the journal."""
 
@@ -71,6 +158,8 @@ class InFlight(msgspec.Struct):
     )
     """What each call has paid to models of its own so far; it may grow while the call runs."""
     parked_calls: ParkedCalls = msgspec.field(default_factory=ParkedCalls)
+    abandoned: list[str] = msgspec.field(default_factory=list[str])
+    """The calls that still ran when the run ended or was released."""
     leftovers: set[asyncio.Future[Any]] = msgspec.field(default_factory=set[asyncio.Future[Any]])
     """What calls have left running, such as a thread that cannot be stopped."""
     wave_state: State | None = None
@@ -78,7 +167,7 @@ class InFlight(msgspec.Struct):
     has_raised_limits: bool = False
     """Limits were raised since the calls of this wave began, with shares of the old ones."""
     is_releasing: bool = False
-    """The driver lets go of the run: no request and no call may begin."""
+    """The driver releases the run: no request and no call may begin."""
 
     still_driving: Callable[[], Awaitable[bool]] = _always_driving
     """Ask the journal whether this driver still has the session."""
@@ -117,13 +206,13 @@ class InFlight(msgspec.Struct):
             yield from self.attempt.pieces_so_far()
 
     def note_starts(self) -> None:
-        """Say that the starts of the next calls are on record: nobody else drives the session."""
+        """Note that the starts of the next calls are on record: no other driver has the session."""
         self._starts_recorded_at = asyncio.get_running_loop().time()
 
     async def run_if_driving(self, work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
         """Run a call, unless its start was recorded a while ago and the session is lost meanwhile.
 
-        A process that was stopped in between, and goes on now, must ask again.
+        A process that was stopped in between, and resumes now, must ask again.
         """
         passed_s = asyncio.get_running_loop().time() - self._starts_recorded_at
         if passed_s > PROOF_LASTS_S and not await self.still_driving():
@@ -138,17 +227,14 @@ class InFlight(msgspec.Struct):
             name = type(error).__name__
             return ToolResult.from_text("error", f"{name}: the tool ended the program")
 
-    async def hold_program_exit(self, work: Awaitable[ValueT]) -> ValueT:
-        """Wait for work of the run. What would end the program ends the run first.
+    def stop_for_program_exit(self, error: KeyboardInterrupt | SystemExit) -> NoReturn:
+        """Stop the run because a part of it would end the program. Raises CancelledError.
 
         A task must not end with such an exception: asyncio would raise it out of the event loop
-        at once, and nobody could record the end of the run.
+        at once, and the end of the run could not be recorded.
         """
-        try:
-            return await work
-        except (KeyboardInterrupt, SystemExit) as error:
-            self._note_program_exit(error)
-            raise asyncio.CancelledError from error
+        self._note_program_exit(error)
+        raise asyncio.CancelledError from error
 
     def _note_program_exit(self, error: KeyboardInterrupt | SystemExit) -> None:
         self.program_exit = self.program_exit or error
@@ -195,3 +281,115 @@ def result_of_task(task: asyncio.Task[ToolResult]) -> ToolResult:
         return task.result()
     # Only the type: the text of an unexpected exception may hold anything.
     return ToolResult.from_text("error", f"{type(error).__name__}: the tool failed")
+
+
+async def settle_end(
+    end: RunEnded,
+    recorder: Recorder,
+    in_flight: InFlight,
+    leftovers: LeftoverTasks,
+    wait_for_stage: Callable[[asyncio.Task[Any]], Awaitable[None]],
+) -> Sequence[Fact]:
+    """Return the facts that end the run, once those that work for it have ended too.
+
+    `wait_for_stage` waits for a task for as long as an end may take.
+    """
+    parked = in_flight.parked_calls
+    # The sub-agents of these calls are driven here: they are cancelled with their calls.
+    driven = {call for call in in_flight.charges_by_call if call not in parked}
+    facts = wind_up_calls(recorder, in_flight, leftovers)
+    finished = {fact.call_id for fact in facts if isinstance(fact, CallFinished)}
+    state = recorder.expected_state
+    if all(call.phase == "closed" or not call.began for call in state.step_calls):
+        return (*facts, _complete_end(end, recorder, in_flight, {}))
+    ending = asyncio.create_task(in_flight.end_children(state, end, driven | finished))
+    await wait_for_stage(ending)
+    if ending.done() and not ending.cancelled() and ending.exception() is None:
+        return (*facts, _complete_end(end, recorder, in_flight, ending.result()))
+    _log.warning("session %s: its sub-agents may still be open", recorder.session)
+    return (*facts, _complete_end(end, recorder, in_flight, {}))
+
+
+def wind_up_calls(
+    recorder: Recorder, in_flight: InFlight, leftovers: LeftoverTasks
+) -> Sequence[Fact]:
+    """Return what had ended but was not on record, and abandon the calls that still run."""
+    facts: list[Fact] = []
+    attempt = in_flight.attempt
+    if attempt is not None and attempt.is_whole_reply:
+        facts.append(attempt.make_proposal())
+    facts += in_flight.unrecorded_ends(recorder.expected_state)
+    for task, cleared in tuple(in_flight.running_calls.items()):
+        if task.done() and not task.cancelled():
+            facts.append(in_flight.take_finished(task))
+        else:
+            call_id = cleared.call.id
+            leftovers.abandon_call(task, partial(_add_late_result, recorder, call_id))
+            in_flight.abandoned.append(call_id)
+            in_flight.keep_leftover(task)
+    in_flight.running_calls.clear()
+    return facts
+
+
+def _add_late_result(recorder: Recorder, call_id: str, result: ToolResult) -> None:
+    recorder.add_late_result(CallLate(call_id, result))
+
+
+def _complete_end(
+    end: RunEnded,
+    recorder: Recorder,
+    in_flight: InFlight,
+    earlier_charges: Mapping[str, Sequence[Charge]],
+) -> RunEnded:
+    """Add to the end what was paid and streamed by an attempt that did not finish.
+
+    `earlier_charges` is what calls have paid under earlier drivers, by the id of the call.
+    """
+    attempt = in_flight.attempt
+    end = replace(end, still_running=tuple(in_flight.abandoned))
+    charges = {**earlier_charges, **in_flight.charges_by_call}
+    if charges:
+        end = replace(end, charges=tuple(chain.from_iterable(charges.values())))
+    standing_text = in_flight.standing_text
+    if attempt is None:
+        return replace(end, partial=end.partial or standing_text)
+    if attempt.is_whole_reply:
+        return end
+    partial_text = attempt.partial_text if attempt.is_main else standing_text
+    return replace(end, partial=partial_text, charge=_charge_open_attempt(recorder, attempt))
+
+
+def complete_release(release: RunReleased, recorder: Recorder, in_flight: InFlight) -> RunReleased:
+    """Add to the release what the attempt in flight has cost so far."""
+    attempt = in_flight.attempt
+    if attempt is None or attempt.is_whole_reply:
+        return release
+    return replace(release, charge=_charge_open_attempt(recorder, attempt))
+
+
+def _charge_open_attempt(recorder: Recorder, attempt: ModelAttempt) -> Charge | None:
+    run = recorder.expected_state.run
+    # A failure that is on record, or is being written, brings its own charge.
+    if run is not None and run.attempt is None:
+        return None
+    return attempt.compute_charge()
+
+
+def find_append_error(closing: asyncio.Task[None]) -> BaseException | None:
+    """Return why the last facts of a run may not be kept; None if they are."""
+    if not closing.done():
+        return JournalFailed("the journal did not answer; the end of the run may not be kept")
+    if closing.cancelled():
+        return JournalFailed("the last append was cancelled")
+    return closing.exception()
+
+
+def make_failed_end(error: BaseException) -> RunEnded | RunReleased:
+    """Return the end of a run that an error stopped.
+
+    Without file descriptors it is released: any driver can resume it, like after a full disk.
+    """
+    if is_out_of_files(error):
+        return RunReleased(OUT_OF_FILES)
+    fault = fault_from_error(error)
+    return RunEnded("failed", fault.message, fault)

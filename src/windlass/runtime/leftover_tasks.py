@@ -1,6 +1,6 @@
 """Tasks and cancellation: waiting although one is cancelled, and tasks that outlive their run.
 
-The law: a task that was cancelled is cancelled again after a grace. It is tracked while it runs,
+Invariant: a task that was cancelled is cancelled again after a grace. It is tracked while it runs,
 because the event loop itself keeps only weak references to tasks.
 """
 
@@ -11,6 +11,8 @@ from typing import Any
 
 from windlass.core.messages import ToolResult
 
+TIMER_GRAIN_S = 0.001
+"""A timer may fire this much early, so less than this counts as no time left."""
 CANCEL_GRACE_S = 2.0
 """How long a cancelled task may take before it is cancelled again."""
 
@@ -99,7 +101,7 @@ class LeftoverTasks:
         if loop in self._guards and not any(other.get_loop() is loop for other in self._tasks):
             _resume_guard(self._guards.pop(loop))
         if not task.cancelled():
-            # An exception that nobody looked at would be logged by asyncio when it is collected.
+            # An exception that is never retrieved would be logged by asyncio when it is collected.
             task.exception()
 
     async def drain(self) -> None:

@@ -1,7 +1,7 @@
 """Passes the events of a run on to watchers in other processes, while there are any.
 
-The law: a run never waits for them and never changes because of them. While nobody watches from
-outside, the relay is not among the watchers of the run, so that a delta costs nothing. It is sent
+Invariant: a run never waits for them and never changes because of them. While none
+watches, the relay is not among the watchers of the run, so that a delta costs nothing. It is sent
 what watchers in this process see: masked, and without replies that are withheld.
 """
 
@@ -13,7 +13,7 @@ from windlass.core.event_buffer import EventBuffer
 from windlass.core.events import Event, Fact
 from windlass.core.live_batch import FactMark, LiveBatch, LiveItem
 from windlass.logs import get_logger
-from windlass.ports import Journal, LiveChannel, LiveSender
+from windlass.ports import LiveSender
 from windlass.runtime.publisher import EventPublisher
 
 FLUSH_S = 0.05
@@ -30,17 +30,15 @@ class LiveRelay:
 
     def __init__(
         self,
-        journal: Journal,
-        session: str,
+        sender: LiveSender,
         publisher: EventPublisher,
         take_snapshot: Callable[[], tuple[LiveItem, ...]],
     ) -> None:
         """Make a relay; `take_snapshot` returns what a watcher that comes now must be told."""
-        self._journal = journal
-        self._session = session
+        self._sender = sender
         self._publisher = publisher
         self._take_snapshot = take_snapshot
-        self._sender: LiveSender | None = None
+        self._is_closed = False
         self._driver = os.urandom(8).hex()
         self._number = 0
         self._gathered = EventBuffer()
@@ -50,25 +48,15 @@ class LiveRelay:
         self._next_flush_at = 0.0
         self._next_snapshot_at = 0.0
 
-    def open(self) -> None:
-        """Let watchers find the run. Called once the session is leased and the run is on record."""
-        if not isinstance(self._journal, LiveChannel):
-            return
-        try:
-            self._sender = self._journal.open_live(self._session, self._on_interest)
-        except Exception:  # noqa: BLE001 - what is shown cannot stop a run
-            _log.exception("watchers in other processes will see the facts of this run, no deltas")
-
     def close(self) -> None:
         """Send what was gathered, and nothing more."""
-        if self._sender is not None:
-            self._flush()
-            self._detach()
-            self._sender.close()
-            self._sender = None
+        self._flush()
+        self._detach()
+        self._is_closed = True
 
-    def _on_interest(self, is_wanted: bool) -> None:  # noqa: FBT001 - it is a callback
-        if self._sender is None:
+    def note_interest(self, is_wanted: bool) -> None:  # noqa: FBT001 - it is a callback
+        """Begin with a snapshot if watchers in other processes want one; stop if none is left."""
+        if self._is_closed:
             return
         if is_wanted:
             self._needs_snapshot = True
@@ -128,8 +116,7 @@ class LiveRelay:
             driver=self._driver, number=self._number, items=items, is_snapshot=is_snapshot
         )
         try:
-            if self._sender is not None:
-                self._sender.send(batch)
+            self._sender.send(batch)
         except Exception:  # noqa: BLE001 - what is shown cannot stop a run
             _log.exception("a batch of deltas could not be sent to watchers in other processes")
 

@@ -4,7 +4,7 @@
                       ▲                                        │
                       └──────────────── apply ─────────────────┘
 
-The law: nothing here chooses, `decide` does; and nothing here remembers, the recorder's state does.
+Invariant: nothing here chooses, `decide` does; nothing here remembers, the recorder's state does.
 """
 
 from contextlib import aclosing
@@ -36,7 +36,6 @@ from windlass.core.moves import (
     JudgeCalls,
     JudgeReply,
     LookUp,
-    Move,
     PauseRun,
     RecallKnowledge,
     RemindModel,
@@ -58,66 +57,55 @@ from windlass.runtime.running_calls import run_calls
 from windlass.runtime.shared_budgets import draw_on_budget
 
 
-async def run_loop(world: World, recorder: Recorder, in_flight: InFlight) -> FinalMove | None:
-    """Perform one move after another until the run must end or wait; return that last move.
-
-    Returns None if the driver lets go of the run and there is still something to do.
-    """
-    try:
-        return await _perform_moves(world, recorder, in_flight)
-    finally:
-        await in_flight.drop_restarted()
-
-
-async def _perform_moves(  # noqa: C901 - an arm per move
+async def run_loop(  # noqa: C901 - an arm per move
     world: World, recorder: Recorder, in_flight: InFlight
 ) -> FinalMove | None:
-    while True:
-        move = await _next_move(recorder, in_flight)
-        if not isinstance(move, RequestReply):
-            await in_flight.drop_restarted()
-        match move:
-            case RequestReply():
-                await make_attempt(move, world, recorder, in_flight)
-            case JudgeCalls():
-                await judge_calls(move, world, recorder)
-            case RunCalls():
-                await run_calls(move, world, recorder, in_flight)
-            case JudgeReply():
-                await judge_final_reply(move, world, recorder)
-            case RemindModel(text, why):
-                await recorder.record(NoteGiven(text, why))
-            case DrawBudget():
-                await recorder.record(await draw_on_budget(move, world.journal, recorder.state))
-            case Compact(upto, note, how):
-                await recorder.record(ContextCompacted(upto, note, how))
-            case Summarize():
-                await summarize(move, world, recorder, in_flight)
-            case TakeSteering():
-                await recorder.record(SteeringTaken())
-            case LookUp(calls):
-                await recorder.record(LookupsPlanned(calls))
-            case RecallKnowledge(text):
-                await recorder.record(await recall_knowledge(text, world, recorder.state))
-            case PauseRun(reason, needed, cause=cause):
-                await recorder.record(RunPaused(reason, cause=cause, needed=needed))
-            case WaitForAnswers() | StayPaused() | EndRun() | None:
-                return move
+    """Perform one move after another until the run must end or wait; return that last move.
 
-
-async def _next_move(recorder: Recorder, in_flight: InFlight) -> Move | None:
-    """Return what to do next; None if the driver lets go of the run and something is left to do."""
-    while True:
-        state = recorder.state
-        move = decide(state)
-        # A request and a call write what is staged with their own first fact, in one append.
-        if isinstance(move, RequestReply | RunCalls) and not in_flight.is_releasing:
-            return move
-        await recorder.flush()
-        # Somebody may have spoken to the run meanwhile.
-        if recorder.state is state:
-            is_over = isinstance(move, FinalMove)
-            return None if in_flight.is_releasing and not is_over else move
+    Returns None if the driver releases the run and there is still something to do.
+    """
+    try:
+        while True:
+            state = recorder.state
+            move = decide(state)
+            # A request and a call write what is staged with their own first fact, in one append.
+            if in_flight.is_releasing or not isinstance(move, RequestReply | RunCalls):
+                await recorder.flush()
+                if recorder.state is not state:
+                    continue  # A message was recorded meanwhile.
+                if in_flight.is_releasing and not isinstance(move, FinalMove):
+                    return None
+            if in_flight.restarted is not None and not isinstance(move, RequestReply):
+                await in_flight.drop_restarted()
+            match move:
+                case RequestReply():
+                    await make_attempt(move, world, recorder, in_flight)
+                case JudgeCalls():
+                    await judge_calls(move, world, recorder)
+                case RunCalls():
+                    await run_calls(move, world, recorder, in_flight)
+                case JudgeReply():
+                    await judge_final_reply(move, world, recorder)
+                case RemindModel(text, why):
+                    await recorder.record(NoteGiven(text, why))
+                case DrawBudget():
+                    await recorder.record(await draw_on_budget(move, world.journal, state))
+                case Compact(upto, note, how):
+                    await recorder.record(ContextCompacted(upto, note, how))
+                case Summarize():
+                    await summarize(move, world, recorder, in_flight)
+                case TakeSteering():
+                    await recorder.record(SteeringTaken())
+                case LookUp(calls):
+                    await recorder.record(LookupsPlanned(calls))
+                case RecallKnowledge(text):
+                    await recorder.record(await recall_knowledge(text, world, state))
+                case PauseRun(reason, needed, cause=cause):
+                    await recorder.record(RunPaused(reason, cause=cause, needed=needed))
+                case WaitForAnswers() | StayPaused() | EndRun():
+                    return move
+    finally:
+        await in_flight.drop_restarted()
 
 
 async def make_attempt(
@@ -135,7 +123,7 @@ async def make_attempt(
     # An attempt that reads on makes no request.
     permit = await wait_for_permit(move, world, recorder) if restarted is None else None
     if permit is not None and recorder.state is not decided_from and move.last_failure is None:
-        # Somebody spoke to the run while it waited for its turn: decide anew.
+        # A message was recorded while the run waited for its turn: decide again.
         permit.close(None)
         return
     model = move.prompt.model

@@ -1,6 +1,6 @@
 """Takes the messages that others post to a run, while this process drives it.
 
-The law: messages are taken in order, and each becomes one fact that carries its number, or a
+Invariant: messages are taken in order, and each becomes one fact that carries its number, or a
 refusal with a reason. It is removed from the mailbox once that fact is durable; if the process dies
 in between, the cursor in the state keeps it from counting twice. The driver remains the only writer
 of the run's facts.
@@ -9,8 +9,6 @@ of the run's facts.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-
-import msgspec
 
 from windlass.core.errors import ForOperator, NothingToDo, WindlassError
 from windlass.core.events import (
@@ -44,8 +42,9 @@ from windlass.core.setup import digest
 from windlass.core.state import State, find_call
 from windlass.logs import get_logger
 from windlass.ports import Clock, Journal, Mailbox, SignedMail
-from windlass.runtime.control_inbox import ControlInbox
+from windlass.runtime.leftover_tasks import LeftoverTasks
 from windlass.runtime.recorder import Recorder
+from windlass.runtime.run_control import RunControl
 from windlass.runtime.session_tree import works_for
 
 RETRY_S = 1.0
@@ -59,16 +58,6 @@ MakeAnswer = Callable[[State, Letter], CallAnswered]
 """Returns an answer by mail as a fact; raises ForOperator if it does not fit the question."""
 
 
-class MailActions(msgspec.Struct, frozen=True):
-    """What the driver does about messages."""
-
-    cancel: Callable[[RunEnded], None]
-    """End the run this way."""
-    make_answer: MakeAnswer
-    on_taken: Callable[[Fact], None]
-    """Is told of each fact that a message led to, once it is durable."""
-
-
 class MailTaker:
     """Takes the control messages of one session."""
 
@@ -76,27 +65,19 @@ class MailTaker:
         self,
         journal: Journal,
         recorder: Recorder,
-        inbox: ControlInbox,
+        control: RunControl,
         clock: Clock,
-        actions: MailActions,
+        make_answer: MakeAnswer,
     ) -> None:
         self._mailbox = journal if isinstance(journal, Mailbox) else None
         self._journal = journal
         self._recorder = recorder
-        self._inbox = inbox
+        self._control = control
         self._clock = clock
-        self._actions = actions
-        self._read_upto = 0
+        self._make_answer = make_answer
         self._taking = asyncio.Lock()
         self._removed_upto = 0
         self._listener: asyncio.Task[None] | None = None
-
-    async def take_waiting(self) -> None:
-        """Take what was posted before the driver came. A mailbox that fails stops no run."""
-        if self._mailbox is None:
-            return
-        self._read_upto = self._recorder.state.mail_taken
-        await self.catch_up()
 
     async def catch_up(self) -> None:
         """Take what was posted up to now. A mailbox that fails stops no run."""
@@ -109,14 +90,14 @@ class MailTaker:
     def listen(self) -> None:
         """Take messages from now on, until `close`."""
         if self._mailbox is not None:
-            self._read_upto = max(self._read_upto, self._recorder.state.mail_taken)
             self._listener = asyncio.create_task(self._listen(self._mailbox))
 
-    def close(self) -> asyncio.Task[None] | None:
-        """Take nothing more. Returns the task that still has to end, if there is one."""
+    def close(self, leftovers: LeftoverTasks) -> None:
+        """Take nothing more, and have the messages removed whose facts are durable."""
         if self._listener is not None:
             self._listener.cancel()
-        return self._listener
+            leftovers.track(self._listener)
+            leftovers.start_task(self.remove_taken())
 
     async def remove_taken(self) -> None:
         """Remove the messages whose facts are durable. Doing it again is harmless."""
@@ -139,7 +120,8 @@ class MailTaker:
         while can_take:
             await self.remove_taken()
             try:
-                await mailbox.wait_for_mail(self._session, "control", self._read_upto)
+                taken = self._recorder.state.mail_taken
+                await mailbox.wait_for_mail(self._session, "control", taken)
                 can_take = await self._take_new(mailbox)
             except ForOperator as error:
                 if self._recorder.is_closed:
@@ -151,10 +133,10 @@ class MailTaker:
         """Take the messages that are there. Returns False once the run takes no more."""
         # The listener and `catch_up` may both come here, and a message must be taken once.
         async with self._taking:
-            for letter in await mailbox.read_mail(self._session, "control", self._read_upto):
+            taken = self._recorder.state.mail_taken
+            for letter in await mailbox.read_mail(self._session, "control", taken):
                 if not await self._take_letter(letter, mailbox):
                     return False
-                self._read_upto = letter.number
         return True
 
     async def _take_letter(self, letter: Letter, mailbox: Mailbox) -> bool:
@@ -164,19 +146,19 @@ class MailTaker:
         is_for_this_run = problem is None and find_refusal(state, letter) is None
         if isinstance(message, CancelMail) and is_for_this_run:
             end = RunEnded("cancelled", message.reason, by=letter.by, mail=letter.number)
-            self._actions.cancel(end)
+            self._control.stop.request_end(end)
             return False
         if isinstance(message, AnswerMail) and message.session and is_for_this_run:
             problem = await self._forward_answer(letter, message, mailbox)
         taken: list[Fact] = []
 
         def make_facts(state: State) -> Sequence[Fact]:
-            taken[:] = make_mail_facts(state, letter, self._actions.make_answer, problem)
+            taken[:] = make_mail_facts(state, letter, self._make_answer, problem)
             return taken
 
-        if not await self._inbox.write(make_facts):
+        if not await self._control.write(make_facts):
             return False
-        self._actions.on_taken(taken[-1])
+        self._control.heed(taken[-1])
         return True
 
     def _find_forgery(self, letter: Letter) -> str | None:

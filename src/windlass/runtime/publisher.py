@@ -47,12 +47,10 @@ class EventPublisher:
         watcher: Watcher | None = None,
         *,
         observer: Watcher | None = None,
-        on_activity: Callable[[], None] | None = None,
     ) -> None:
         """Make a publisher.
 
         `observer` is a watcher that does not count as one: what it alone was shown, nobody saw.
-        `on_activity` is called for each piece, delta and append, so it must cost next to nothing.
         """
         self._piece_mask = PieceMask(mask)
         self._uncounted = [observer] if observer is not None else []
@@ -63,7 +61,8 @@ class EventPublisher:
         """Pieces of this attempt went by while nobody watched, so the mask has not seen them."""
         self._shown_pieces: list[ContentPiece] = []
         """What watchers saw of this attempt, for those who come later."""
-        self._on_activity = on_activity
+        self.on_activity: Callable[[], None] | None = None
+        """Called for each piece, delta and append, so it must cost next to nothing."""
         self._reply_hold = ReplyHold()
         self._seq = 0
         """The last durable fact: deltas are placed after it."""
@@ -136,8 +135,8 @@ class EventPublisher:
         """Publish facts that are durable now; `state` is what they led to."""
         self.start_from(state)
         self._deltas_since_fact = 0
-        if self._on_activity is not None:
-            self._on_activity()
+        if self.on_activity is not None:
+            self.on_activity()
         if not self._is_closed:
             for fact in facts:
                 self.publish(fact)
@@ -146,8 +145,8 @@ class EventPublisher:
 
     def show_delta(self, delta: Delta) -> None:
         """Show the watchers a delta that is not a piece of a reply."""
-        if self._on_activity is not None:
-            self._on_activity()
+        if self.on_activity is not None:
+            self.on_activity()
         if not self._watchers or self._is_closed:
             return
         shown = self._piece_mask.mask_delta(delta)
@@ -159,8 +158,8 @@ class EventPublisher:
 
         They came together, so they are masked together.
         """
-        if self._on_activity is not None:
-            self._on_activity()
+        if self.on_activity is not None:
+            self.on_activity()
         withholds = self._withholds_replies
         if self._is_closed or not (self._watchers or withholds):
             return False
