@@ -241,8 +241,10 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def searches_tools(self) -> bool:
         """Whether the model is offered a search in place of the tools."""
-        names = [spec.name for spec in self.tools[-2:]]
-        return names == [SEARCH_TOOLS, CALL_TOOL] and bool(self.rules.tools_offered_max)
+        tools = self.tools
+        if len(tools) < 2 or tools[-1].name != CALL_TOOL or tools[-2].name != SEARCH_TOOLS:  # noqa: PLR2004 - a pair
+            return False
+        return bool(self.rules.tools_offered_max)
 
 
 def describe_drift(recorded: Setup, offered: Setup) -> Iterator[str]:

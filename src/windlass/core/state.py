@@ -20,6 +20,8 @@ from windlass.core.messages import (
     Message,
     ToolCall,
     ToolResult,
+    ToolResults,
+    ToolSpec,
     UserMessage,
 )
 from windlass.core.setup import Setup
@@ -251,6 +253,8 @@ class State(msgspec.Struct, frozen=True, gc=False):
     """
     fixed: int = 0
     """The most tokens that the instructions and the tool specs can have."""
+    offered: tuple[ToolSpec, ...] = ()
+    """The tools that a model is shown now: see `Setup.offered_tools`."""
     measure: PromptMeasure | None = None
     """What the provider counted last, as long as the view has only grown since."""
     calibration: tuple[tuple[str, float], ...] = ()
@@ -319,8 +323,13 @@ class State(msgspec.Struct, frozen=True, gc=False):
         """Whether nothing can go on until a person answers, here or in a sub-agent."""
         if self.step is None:
             return False
-        count = [call.phase for call in self.step.calls].count
-        return waits_for_person(count("proposed"), count("asked"), count("waiting"))
+        # As `waits_for_person` says, without counting: it is asked for every fact of a step.
+        is_waiting = False
+        for call in self.step.calls:
+            if call.phase == "proposed":
+                return False
+            is_waiting = is_waiting or call.phase in ("asked", "waiting")
+        return is_waiting
 
     @property
     def is_paused(self) -> bool:
@@ -339,8 +348,8 @@ def waits_for_person(proposed: int, asked: int, waiting: int) -> bool:
 
 def find_call(state: State, call_id: str) -> CallState | None:
     """Return a call of the open step, or None."""
-    for call in state.step_calls:
-        if call.id == call_id:
+    for call in state.step.calls if state.step else ():
+        if call.call.id == call_id:
             return call
     return None
 
@@ -352,8 +361,12 @@ def add_messages(state: State, *messages: Message) -> State:
         shown = state.shown.append(*messages)
     else:
         shown = transcript
-    size = state.size + sum(map(message_tokens_max, messages))
-    framing = state.framing + sum(map(framing_tokens_max, messages))
+    size = state.size
+    framing = state.framing
+    for message in messages:
+        size += message_tokens_max(message)
+        if isinstance(message, ToolResults):
+            framing += framing_tokens_max(message)
     return replace(state, transcript=transcript, shown=shown, size=size, framing=framing)
 
 
@@ -373,8 +386,10 @@ def mark_artifacts(state: State) -> State:
 
 
 def measure_setup(state: State) -> State:
-    """Return the state with the size of what stands before the messages of each request."""
+    """Return the state with the tools of each request, and the size of all before its messages."""
     if state.setup is None:
         return state
-    fixed = fixed_tokens_max(state.setup, has_artifacts=state.has_artifacts)
-    return replace(state, fixed=fixed)
+    has_artifacts = state.has_artifacts
+    offered = state.setup.offered_tools(has_artifacts=has_artifacts)
+    fixed = fixed_tokens_max(state.setup, has_artifacts=has_artifacts)
+    return replace(state, offered=offered, fixed=fixed)

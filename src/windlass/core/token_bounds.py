@@ -1,13 +1,12 @@
 """The most tokens that a provider can count for what it is sent.
 
-The law: a bound is never below what a provider counts. No token is shorter than a byte, so the
+Invariant: a bound is never below what a provider counts. No token is shorter than a byte, so the
 bytes of a text are a bound; what a provider adds around messages and calls is counted on top.
 """
 
 import msgspec
 
 from windlass.core.messages import (
-    AssistantMessage,
     FilePart,
     ImagePart,
     Message,
@@ -15,7 +14,6 @@ from windlass.core.messages import (
     ThinkingPart,
     ToolCall,
     ToolResults,
-    UserMessage,
 )
 from windlass.core.setup import Setup
 
@@ -29,28 +27,26 @@ MEDIA_TOKENS = 2_000
 
 def message_tokens_max(message: Message) -> int:
     """Return the most tokens that a message can have."""
-    match message:
-        case UserMessage(parts) | AssistantMessage(parts):
-            return MESSAGE_OVERHEAD + sum(map(_part_tokens_max, parts))
-        case ToolResults(items):
-            return sum(
-                MESSAGE_OVERHEAD + sum(map(_part_tokens_max, item.result.content)) for item in items
-            )
+    if isinstance(message, ToolResults):
+        tokens = 0
+        for item in message.items:
+            tokens += MESSAGE_OVERHEAD + sum(map(_part_tokens_max, item.result.content))
+        return tokens
+    return MESSAGE_OVERHEAD + sum(map(_part_tokens_max, message.parts))
 
 
-def framing_tokens_max(message: Message) -> int:
-    """Return the most tokens that a provider may add around the calls of a message.
+def framing_tokens_max(results: ToolResults) -> int:
+    """Return the most tokens that a provider may add around the calls of these results.
 
     A call and its result are in the view together, so both are counted with the result. Each
     carries an id, ours or the provider's; a dialect without ids repeats the name of the tool.
     """
-    if not isinstance(message, ToolResults):
-        return 0
-    return sum(CALL_FRAMING + 2 * _name_bytes_max(item.call) for item in message.items)
-
-
-def _name_bytes_max(call: ToolCall) -> int:
-    return max(map(len, map(str.encode, (call.id, call.provider_id or "", call.name))))
+    tokens = 0
+    for item in results.items:
+        call = item.call
+        names = (call.id.encode(), (call.provider_id or "").encode(), call.name.encode())
+        tokens += CALL_FRAMING + 2 * max(map(len, names))
+    return tokens
 
 
 def fixed_tokens_max(setup: Setup, *, has_artifacts: bool) -> int:

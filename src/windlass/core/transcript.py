@@ -10,7 +10,7 @@ from typing import final, overload
 
 from typing_extensions import override
 
-from windlass.core.messages import AssistantMessage, Message, ToolResult, ToolResults
+from windlass.core.messages import AssistantMessage, Message, ToolCall, ToolResult, ToolResults
 
 
 class MessageLog:
@@ -26,8 +26,10 @@ class MessageLog:
 
     def extend(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            for call in message.calls if isinstance(message, AssistantMessage) else ():
-                self.calls[call.id] = len(self.messages)
+            if isinstance(message, AssistantMessage):
+                for part in message.parts:
+                    if isinstance(part, ToolCall):
+                        self.calls[part.id] = len(self.messages)
             self.messages.append(message)
 
 

@@ -48,7 +48,7 @@ def build_prompt(
         system=_system_text(setup),
         messages=state.shown,
         # The specs stay even when the tools are off, so that a provider's prompt cache still hits.
-        tools=setup.offered_tools(has_artifacts=state.has_artifacts),
+        tools=state.offered,
         tool_choice="none" if landing else choice,
         output_max=output_max,
         output_schema=setup.output_schema,

@@ -234,7 +234,7 @@ def test_a_reservation_fits_into_every_amount(tokens: int, rooms: list[Any]) -> 
 
 def bound(fixed: int, size: int, measure: PromptMeasure | None, **more: Any) -> int:
     state = State("s", fixed=fixed, size=size, measure=measure, **more)
-    return input_tokens_max(state, make_setup(tools=()), MODEL)
+    return input_tokens_max(state, MODEL)
 
 
 def test_a_prompt_that_nobody_measured_counts_a_token_a_byte() -> None:
@@ -259,11 +259,11 @@ def test_a_measure_of_another_model_does_not_count() -> None:
 
 def test_what_a_provider_adds_to_explain_tools_is_reserved() -> None:
     """B2: Anthropic, for example, adds hundreds of tokens to the first prompt with a tool."""
-    state = State("s", fixed=100, size=50)
-    with_tools = input_tokens_max(state, make_setup(), MODEL)
+    state = State("s", fixed=100, size=50, offered=make_setup().tools)
+    with_tools = input_tokens_max(state, MODEL)
     assert with_tools == 150 + TOOLS_OVERHEAD
     measured = replace(state, measure=PromptMeasure(MODEL, 30, 40, 50))
-    assert input_tokens_max(measured, make_setup(), MODEL) == 30 + 60 + TOOLS_OVERHEAD
+    assert input_tokens_max(measured, MODEL) == 30 + 60 + TOOLS_OVERHEAD
 
 
 @pytest.mark.contract("B2")

@@ -73,9 +73,8 @@ def _target_tokens(state: State, setup: Setup, run: RunState, model: ModelInfo) 
     """Return the tokens that the view should shrink to; None if it may stay as it is."""
     settings = setup.compaction
     window = settings.window or model.window
-    tokens = estimate_tokens(state, model.name)
-    if _is_forced(run):
-        half = tokens * FORCED_KEEP_SHARE
+    if run.failures and _is_forced(run):
+        half = estimate_tokens(state, model.name) * FORCED_KEEP_SHARE
         if window is None:
             return half
         return min(half, window * settings.target)
@@ -83,7 +82,7 @@ def _target_tokens(state: State, setup: Setup, run: RunState, model: ModelInfo) 
         return None
     # Once something was done for this step, go on until the target is reached.
     threshold = settings.target if run.compacted else settings.trigger
-    if tokens > window * threshold:
+    if estimate_tokens(state, model.name) > window * threshold:
         return window * settings.target
     return None
 

@@ -91,17 +91,18 @@ def _continue_step(state: State, step: StepState, setup: Setup, run: RunState) -
     if unjudged:
         calls_max = None if run.is_undo else setup.rules.calls_per_reply_max
         beyond_max = () if calls_max is None else step.calls[calls_max:]
-        excess = {call.id for call in beyond_max}
         # What may be called is what the model is shown, or can search for, and nothing else.
-        offered = setup.callable_tools(has_artifacts=state.has_artifacts)
-        proposed = tuple(
-            _propose_call(call, setup, offered, step.stop, is_excess=call.id in excess)
+        offered = state.offered
+        if setup.searches_tools:
+            offered = setup.callable_tools(has_artifacts=state.has_artifacts)
+        proposed = [
+            _propose_call(call, setup, offered, step.stop, is_excess=call in beyond_max)
             for call in unjudged
-        )
-        return JudgeCalls(proposed, offered, _SEAL)
-    questions = tuple((call, call.question) for call in step.calls if call.question is not None)
+        ]
+        return JudgeCalls(tuple(proposed), offered, _SEAL)
+    questions = [(call, call.question) for call in step.calls if call.question is not None]
     if questions:
-        return WaitForAnswers(questions, _SEAL)
+        return WaitForAnswers(tuple(questions), _SEAL)
     wave = plan_wave(state, setup, run, step)
     if not wave.calls:
         if run.pause is not None:
@@ -111,7 +112,7 @@ def _continue_step(state: State, step: StepState, setup: Setup, run: RunState) -
         waiting = tuple(call for call in step.calls if call.phase == "waiting")
         return WaitForAnswers((), _SEAL, waiting)
     return RunCalls(
-        tuple(_clear_call(state, call, spec, wave.share) for call, spec in wave.calls),
+        tuple([_clear_call(state, call, spec, wave.share) for call, spec in wave.calls]),
         _calls_at_once(setup, wave),
         setup.rules.on_unknown == "ask",
         wave.timeout_s,
@@ -136,13 +137,16 @@ def _propose_call(
     is_excess: bool,
 ) -> ProposedCall:
     calls_max = setup.rules.calls_per_reply_max if is_excess else None
-    spec = next((spec for spec in offered if spec.name == call.call.name), None)
-    return ProposedCall(call.call, spec, stop == "length", _SEAL, calls_max)
+    is_cut = stop == "length"
+    for spec in offered:
+        if spec.name == call.call.name:
+            return ProposedCall(call.call, spec, is_cut, _SEAL, calls_max)
+    return ProposedCall(call.call, None, is_cut, _SEAL, calls_max)
 
 
 def _clear_call(state: State, call: CallState, spec: ToolSpec, share: Amount) -> ClearedCall:
     # The key names the effect, so that a tool can recognize a second try of the same call.
-    key = f"{state.session}/{call.id}"
+    key = f"{state.session}/{call.call.id}"
     interrupted = call.phase == "interrupted"
     is_suspect = bool(call.died_with)
     arguments = call.decoded_arguments
@@ -254,7 +258,7 @@ def _request_reply(
     state: State, setup: Setup, run: RunState, model: ModelInfo, *, landing: bool
 ) -> Move:
     """Return the next request, or the move that must come first because of its cost."""
-    input_tokens = input_tokens_max(state, setup, model.name)
+    input_tokens = input_tokens_max(state, model.name)
     reservation = reserve_request(
         state, setup, run, _fit_output_to_window(state, model), input_tokens
     )

@@ -26,9 +26,9 @@ REPEAT_NOTE = (
 def needs_repeat_note(setup: Setup, run: RunState) -> bool:
     """Whether the model has made the same call so often that it must be told."""
     streak = run.streak
-    if streak.noted_at:
-        return False
     note_at = setup.rules.same_call_note
+    if streak.noted_at or streak.count < min(note_at, max(1, note_at - 1)):
+        return False
     # The call may be inside of a call of `call_tool`.
     name = unwrap_call(ToolCall("", streak.name, streak.arguments)).name
     spec = next((spec for spec in setup.tools if spec.name == name), None)

@@ -30,6 +30,7 @@ TOOLS_OVERHEAD = 600
 
 Anthropic documents up to 530 for its models; the text protocols write about 100.
 """
+UNLIMITED = Amount()
 _WINDOW_CHARS = {"hour": len("2026-01-31T12"), "day": len("2026-01-31"), "month": len("2026-01")}
 
 
@@ -48,10 +49,7 @@ def reserve_request(
     Returns None if the limits of the run or the session cannot cover it, and BudgetDrawNeeded if a
     shared budget has to grant the run more first.
     """
-    remaining = [
-        remaining_amount(setup.limits, run.ledger),
-        remaining_amount(setup.session_limits, state.ledger),
-    ]
+    remaining = [remaining_for_run(state, setup, run)]
     reservation = reserve_within(model, input_tokens, *remaining)
     if reservation is None or not setup.budgets:
         return reservation
@@ -71,10 +69,7 @@ def missing_amount(
     state: State, setup: Setup, run: RunState, model: ModelInfo, input_tokens: int
 ) -> Amount:
     """Return what a request needs at the least beyond what is left of the limits."""
-    remaining = tightest_amount(
-        remaining_amount(setup.limits, run.ledger),
-        remaining_amount(setup.session_limits, state.ledger),
-    )
+    remaining = remaining_for_run(state, setup, run)
     needed = reserve_within(model, input_tokens)
     if needed is None:  # pragma: no cover - without a limit, every request fits
         raise AssertionError
@@ -118,14 +113,13 @@ def reserve_within(model: ModelInfo, input_tokens: int, *remaining: Amount) -> R
     return Reservation(input_tokens, output, worst_case)
 
 
-def input_tokens_max(state: State, setup: Setup, model: str) -> int:
+def input_tokens_max(state: State, model: str) -> int:
     """Return the most tokens that the next prompt can have.
 
     What a provider has measured counts as it said. Each byte added since counts as a token, and
     around each call and each result a provider may add words and ids of its own.
     """
-    offered = setup.offered_tools(has_artifacts=state.has_artifacts)
-    tools_overhead = TOOLS_OVERHEAD if offered else 0
+    tools_overhead = TOOLS_OVERHEAD if state.offered else 0
     size = state.size + state.framing
     measure = state.measure
     if measure is None or measure.model != model:
@@ -159,7 +153,10 @@ def output_chars_max(state: State, model: str, reserved: Reservation) -> int:
 
 
 def _bytes_per_token(state: State, model: str) -> float:
-    return dict(state.calibration).get(model, float(CHARS_PER_TOKEN))
+    for name, size in state.calibration:
+        if name == model:
+            return size
+    return float(CHARS_PER_TOKEN)
 
 
 def spent_amount(ledger: Ledger) -> Amount:
@@ -183,6 +180,17 @@ def remaining_amount(limit: Amount | Limits | SessionLimits, ledger: Ledger) -> 
     return Amount(usd, tokens)
 
 
+def remaining_for_run(state: State, setup: Setup, run: RunState) -> Amount:
+    """Return what is left of the limits of a run and of its session together."""
+    limits = setup.limits
+    in_session = setup.session_limits
+    if limits.usd is limits.tokens is in_session.usd is in_session.tokens is None:
+        return UNLIMITED
+    return tightest_amount(
+        remaining_amount(limits, run.ledger), remaining_amount(in_session, state.ledger)
+    )
+
+
 def tightest_amount(*amounts: Amount) -> Amount:
     """Return what is left where several limits hold at once."""
     usd = [amount.usd for amount in amounts if amount.usd is not None]
@@ -192,6 +200,8 @@ def tightest_amount(*amounts: Amount) -> Amount:
 
 def equal_share(amount: Amount, count: int) -> Amount:
     """Divide what is left into equal parts, rounded down: together never more than the whole."""
+    if amount is UNLIMITED:
+        return amount
     usd = amount.usd
     if usd is not None:
         millionths = EXACT_MATH.divide_int(EXACT_MATH.multiply(usd, MILLION), Decimal(count))

@@ -78,16 +78,19 @@ def explain_partial(rules: LoopPolicy, run: RunState) -> Fault:
 
 def choose_model(setup: Setup, run: RunState) -> ModelInfo | None:
     """Return the model that was asked last, or the next fallback; None if all have failed."""
-    names = [info.name for info in setup.models]
-    at = names.index(run.model) if run.model in names else 0
-    last = run.failures[-1] if run.failures else None
-    if last is None:
-        return setup.models[at]
+    models = (setup.model, *setup.fallbacks)
+    at = 0
+    for place, info in enumerate(models):
+        if info.name == run.model:
+            at = place
+            break
+    if not run.failures:
+        return models[at]
     rules = _rules_of_run(setup.rules, run)
     if can_retry_same_model(setup.retries, rules, run.failures, run.asking_since):
-        return setup.models[at]
-    if can_ask_any_model(rules, last) and at + 1 < len(names):
-        return setup.models[at + 1]
+        return models[at]
+    if can_ask_any_model(rules, run.failures[-1]) and at + 1 < len(models):
+        return models[at + 1]
     return None
 
 

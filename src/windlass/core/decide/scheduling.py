@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from windlass.core.decide.reserving import equal_share, remaining_amount, tightest_amount
+from windlass.core.decide.reserving import equal_share, remaining_for_run
 from windlass.core.decide.suspects import PlannedCall, choose_calls, is_poison
 from windlass.core.fold.phases import NEXT_ACTION
 from windlass.core.limits import Amount
@@ -30,15 +30,16 @@ def plan_wave(state: State, setup: Setup, run: RunState, step: StepState) -> Wav
     While the sub-agent of a call waits, no other call begins, as while the run itself asks: a run
     that is on record as waiting does nothing. No call overtakes one that took its process down.
     """
-    ready = (call for call in step.calls if NEXT_ACTION[call.phase] in ("run", "wait"))
+    ready = [call for call in step.calls if NEXT_ACTION[call.phase] in ("run", "wait")]
     wave = next_wave(ready, setup)
     ready_calls = [planned for planned in wave if NEXT_ACTION[planned[0].phase] == "run"]
     calls = () if state.is_waiting else choose_calls(ready_calls)
-    poison = next((call for call, spec in ready_calls if is_poison(call, spec)), None)
-    remaining = tightest_amount(
-        remaining_amount(setup.limits, run.ledger),
-        remaining_amount(setup.session_limits, state.ledger),
-    )
+    poison = None
+    for call, spec in ready_calls:
+        if call.died_with and is_poison(call, spec):
+            poison = call
+            break
+    remaining = remaining_for_run(state, setup, run)
     if step.hydrates and setup.hydration:
         timeout_s = setup.hydration.seconds
     else:
@@ -70,7 +71,7 @@ def next_wave(calls: Iterable[CallState], setup: Setup) -> list[PlannedCall]:
         # toolbox tells the model that it is gone.
         spec = setup.find_tool(call.call.name) or ToolSpec(call.call.name, "", {})
         planned = (call, spec)
-        if not all(_can_run_together(planned, other) for other in wave):
+        if wave and not all(_can_run_together(planned, other) for other in wave):
             break
         wave.append(planned)
     return wave

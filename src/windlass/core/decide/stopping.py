@@ -31,7 +31,7 @@ def check_time_limits(state: State, setup: Setup, run: RunState) -> RunEnding | 
 def check_exhausted(state: State, setup: Setup, run: RunState) -> RunEnding | None:
     """Return the ending if something has been tried often enough."""
     rules = setup.rules
-    if choose_model(setup, run) is None:
+    if run.failures and choose_model(setup, run) is None:
         fault = explain_partial(setup.rules, run)
         return RunEnding("failed", fault.message, fault)
     if run.empties > 1:
@@ -47,10 +47,6 @@ def check_exhausted(state: State, setup: Setup, run: RunState) -> RunEnding | No
     streak = run.streak
     if streak.noted_at and streak.count >= streak.noted_at + rules.same_call_stop:
         return RunEnding("stuck", f"{streak.name} gave the same result {streak.count} times")
-    return _check_step_caps(state, setup, run)
-
-
-def _check_step_caps(state: State, setup: Setup, run: RunState) -> RunEnding | None:
     cap = setup.limits.steps
     session_cap = setup.session_limits.steps
     # With `on_limit="answer"` the model gets one more step, without tools.

@@ -17,9 +17,11 @@ PlannedCall = tuple[CallState, ToolSpec]
 
 def choose_calls(calls: Sequence[PlannedCall]) -> tuple[PlannedCall, ...]:
     """Return the calls of a wave that run next: all that are no suspects, else one suspect."""
-    clear = tuple(planned for planned in calls if not planned[0].died_with)
-    suspects = tuple(planned for planned in calls if not is_poison(*planned))
-    return clear or suspects[:1]
+    clear = [planned for planned in calls if not planned[0].died_with]
+    if clear:
+        return tuple(clear)
+    suspects = [planned for planned in calls if not is_poison(*planned)]
+    return tuple(suspects[:1])
 
 
 def is_poison(call: CallState, spec: ToolSpec) -> bool:

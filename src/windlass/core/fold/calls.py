@@ -25,7 +25,13 @@ from windlass.core.events import (
     RunResumed,
 )
 from windlass.core.fold.deaths import pardon_call
-from windlass.core.fold.phases import PhaseChange, classify_fact, classify_resume, next_phase
+from windlass.core.fold.phases import (
+    CALL_PHASES,
+    PhaseChange,
+    classify_fact,
+    classify_resume,
+    next_phase,
+)
 from windlass.core.json_repair.strict import BrokenJson, ReadJson, read_strict
 from windlass.core.messages import (
     ArgumentChange,
@@ -190,13 +196,14 @@ def apply_call_finished(state: State, fact: CallFinished) -> State:
     """Close a call with its result, and remember the labels of what its tool returned."""
     call, _ = _move_call(state, fact)
     spec = state.setup.find_tool(call.call.name) if state.setup else None
-    source = f"{call.call.name} ({call.id})"
-    if spec is not None:
-        state = add_labels(state, spec.labels, source)
-    state = add_labels(state, fact.result.labels, source)
+    labels = dict.fromkeys((*(spec.labels if spec else ()), *fact.result.labels))
+    if labels:
+        state = add_labels(state, tuple(labels), f"{call.call.name} ({call.call.id})")
     if fact.result.artifacts:
         state = mark_artifacts(state)
-    return close_call(add_charges(state, fact.charges), call, fact.result)
+    if fact.charges:
+        state = add_charges(state, fact.charges)
+    return close_call(state, call, fact.result)
 
 
 def add_charges(state: State, charges: Sequence[Charge]) -> State:
@@ -221,11 +228,12 @@ def close_call(state: State, call: CallState, result: ToolResult) -> State:
     state = _replace_call(state, replace(call, phase="closed", result=result))
     step = state.step
     run = state.run
-    if step is None or run is None or any(other.phase != "closed" for other in step.calls):
+    if step is None or run is None:
         return state
-    outcomes = tuple(
-        CallOutcome(call_as_run(other), other.result or result) for other in step.calls
-    )
+    for other in step.calls:
+        if other.phase != "closed":
+            return state
+    outcomes = tuple([CallOutcome(call_as_run(one), one.result or result) for one in step.calls])
     if step.hydrates and run.is_undo:
         note = build_undo_note(outcomes, run.undoes)
         failed = sum(outcome.result.kind != "value" for outcome in outcomes)
@@ -234,22 +242,29 @@ def close_call(state: State, call: CallState, result: ToolResult) -> State:
     if step.hydrates:
         # The runtime made these calls, so the model sees a note instead of a reply of its own.
         return add_messages(replace(state, step=None), build_findings_note(outcomes, state.setup))
-    calls = iter(outcome.call for outcome in outcomes)
-    parts = tuple(next(calls) if isinstance(part, ToolCall) else part for part in step.reply.parts)
+    ran = iter(outcomes)
+    parts = [next(ran).call if isinstance(part, ToolCall) else part for part in step.reply.parts]
+    streak = run.streak
+    for closed, outcome in zip(step.calls, outcomes, strict=True):
+        streak = _extend_streak(streak, closed, outcome)
     run = replace(
         run,
-        streak=reduce(_extend_streak, zip(step.calls, outcomes, strict=True), run.streak),
+        streak=streak,
         choice_met=run.choice_met or _meets_choice(state, step.calls),
         outages=run.outages + 1 if _is_outage(outcomes) else 0,
     )
     state = replace(state, step=None, run=run)
-    return add_messages(state, replace(step.reply, parts=parts), ToolResults(outcomes))
+    return add_messages(state, replace(step.reply, parts=tuple(parts)), ToolResults(outcomes))
 
 
 def _is_outage(outcomes: Sequence[CallOutcome]) -> bool:
     """Whether nothing came of a step because tools were out of order."""
-    worked = any(outcome.result.kind == "value" for outcome in outcomes)
-    return not worked and any(outcome.result.outage for outcome in outcomes)
+    is_outage = False
+    for outcome in outcomes:
+        if outcome.result.kind == "value":
+            return False
+        is_outage = is_outage or outcome.result.outage
+    return is_outage
 
 
 def _meets_choice(state: State, calls: Sequence[CallState]) -> bool:
@@ -293,14 +308,13 @@ def _acceptable_name(name: str) -> str:
     return UNUSUAL_NAME_CHARS.sub("_", name)[:64] or "unnamed"
 
 
-def _extend_streak(streak: CallStreak, closed: tuple[CallState, CallOutcome]) -> CallStreak:
+def _extend_streak(streak: CallStreak, closed: CallState, outcome: CallOutcome) -> CallStreak:
     """Count a call that is the same as the one before, with the same result.
 
     One that was not executed for that reason counts as well: it would have had that result.
     """
-    state, outcome = closed
     call = outcome.call
-    if state.is_repeat:
+    if closed.is_repeat:
         return replace(streak, count=streak.count + 1)
     same_result = (streak.name, streak.result) == (call.name, outcome.result)
     if same_result and same_arguments(streak.arguments, call.arguments):
@@ -317,7 +331,10 @@ def _replace_call(state: State, call: CallState) -> State:
     step = state.step
     if step is None:  # pragma: no cover - every caller holds an open call
         raise AssertionError
-    calls = tuple([call if other.id == call.id else other for other in step.calls])
+    calls = (call,)
+    if len(step.calls) > 1:
+        own = call.call.id
+        calls = tuple([call if other.call.id == own else other for other in step.calls])
     return replace(state, step=replace(step, calls=calls))
 
 
@@ -329,7 +346,7 @@ def _move_call(state: State, fact: PhaseChange) -> tuple[CallState, CallPhase]:
     call = find_call(state, fact.call_id)
     if call is None:
         raise_illegal_fact(fact, f"no call {fact.call_id} is open")
-    phase = next_phase(call, classify_fact(fact, call, state.setup))
+    phase = CALL_PHASES[call.phase].get(classify_fact(fact, call, state.setup))
     if phase is None:
         raise_illegal_fact(fact, f"the call is {call.phase}")
     return call, phase

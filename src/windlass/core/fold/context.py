@@ -81,7 +81,8 @@ def rebuild_view(state: State) -> State:
     else:
         shown = state.transcript
     size = sum(map(message_tokens_max, shown))
-    framing = sum(map(framing_tokens_max, shown))
+    results = (message for message in shown if isinstance(message, ToolResults))
+    framing = sum(map(framing_tokens_max, results))
     return replace(
         state, shown=shown, has_own_view=has_own_view, size=size, framing=framing, measure=None
     )

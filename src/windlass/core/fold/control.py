@@ -1,8 +1,8 @@
 """What messages from outside change: pauses, raised limits, a release, the cursors of the mailbox.
 
-The law: each message counts exactly once. A fact that carries the number of a message is legal only
-if that number lies beyond the cursor of its lane, so a message that was taken before a crash is
-never taken again after it.
+Invariant: each message counts exactly once. A fact that carries the number of a message is legal
+only if that number lies beyond the cursor of its lane, so a message that was taken before a crash
+is never taken again after it.
 """
 
 from msgspec.structs import replace
@@ -47,7 +47,7 @@ _MAIL_FACTS = (
     RunStarted,
     SteeringGiven,
 )
-_MAIL_FACT_TYPES = frozenset(_MAIL_FACTS)
+MAIL_FACT_TYPES = frozenset(_MAIL_FACTS)
 
 
 def mail_place(fact: Fact) -> tuple[MailLane, int] | None:
@@ -55,7 +55,7 @@ def mail_place(fact: Fact) -> tuple[MailLane, int] | None:
 
     Stores use it too: the numbers that they give out begin after those on record.
     """
-    if type(fact) not in _MAIL_FACT_TYPES:  # asked of every fact that is folded
+    if type(fact) not in MAIL_FACT_TYPES:  # asked of every fact that is folded
         return None
     if not isinstance(fact, _MAIL_FACTS) or not fact.mail:
         return None

@@ -57,6 +57,7 @@ from windlass.core.fold.context import (
     rebuild_view,
 )
 from windlass.core.fold.control import (
+    MAIL_FACT_TYPES,
     advance_mail_cursor,
     apply_control_fact,
     raise_setup,
@@ -84,10 +85,11 @@ from windlass.core.state import (
     measure_setup,
 )
 
-# Tuples of classes, made once: each fact of each run goes through these tests.
-_BETWEEN_DRIVERS = (RunResumed, SessionImported)
-_FROM_OUTSIDE = (CallLate, SteeringGiven, MailRefused)
-_WITHOUT_EFFECT = (CallLate, MailRefused)
+# Sets of classes, made once: each fact of each run goes through these tests.
+OUTSIDE_FACTS = frozenset((CallAnswered, CallLate, MailRefused, SteeringGiven))
+"""The facts that a process may write that does not drive the run."""
+_NOT_AT_WORK = OUTSIDE_FACTS | {RunResumed, SessionImported}
+_WITHOUT_RUN = (RunStarted, CallLate, MailRefused, SessionImported)
 _AFTER_RELEASE = (RunResumed, SteeringGiven, CallAnswered)
 
 
@@ -98,25 +100,26 @@ def fold(session: str, facts: Iterable[Fact]) -> State:
 
 def apply_fact(state: State, fact: Fact) -> State:
     """Return the state after one more fact. Raises IllegalFact if it cannot follow."""
-    if fact.seq != state.seq + 1:
-        raise_illegal_fact(fact, f"record {state.seq + 1} was expected")
-    if may_come_from_outside(state, fact):
-        after = _apply_in_session(advance_mail_cursor(state, fact), fact)
-        return replace(after, seq=fact.seq)
-    timed = advance_mail_cursor(_advance_time(state, fact), fact)
-    after = _apply_in_session(timed, fact)
+    seq = state.seq + 1
+    if fact.seq != seq:
+        raise_illegal_fact(fact, f"record {seq} was expected")
+    # Asked of every fact of every run, so with the cheapest test there is.
+    kind = type(fact)
+    is_outside = kind in OUTSIDE_FACTS and may_come_from_outside(state, fact)
     # A clock that is set back takes no time away.
-    return replace(after, seq=fact.seq, at=max(state.at, fact.at))
-
-
-def _advance_time(state: State, fact: Fact) -> State:
-    """Count time at work, as the fact says, else by the wall clock."""
-    run = state.run
+    at = state.at if is_outside else max(state.at, fact.at)
     passed_s = fact.at - state.at if fact.worked_s is None else fact.worked_s
-    if run is None or passed_s <= 0 or not counts_as_work(state, fact):
-        return state
-    run = replace(run, elapsed_s=run.elapsed_s + passed_s)
-    return replace(state, run=run, elapsed_s=state.elapsed_s + passed_s)
+    if passed_s > 0 and state.run is not None and counts_as_work(state, fact):
+        # Time at work, as the fact says, else by the wall clock.
+        run = replace(state.run, elapsed_s=state.run.elapsed_s + passed_s)
+        state = replace(state, run=run, elapsed_s=state.elapsed_s + passed_s)
+    if kind in MAIL_FACT_TYPES:
+        state = advance_mail_cursor(state, fact)
+    if isinstance(fact, _WITHOUT_RUN):
+        after = _apply_without_run(state, fact)
+    else:
+        after = _apply_in_run(state, fact)
+    return replace(after, seq=seq, at=at)
 
 
 def counts_as_work(state: State, fact: Fact) -> bool:
@@ -125,9 +128,9 @@ def counts_as_work(state: State, fact: Fact) -> bool:
     Time between two drivers, in a pause or waiting for a person does not count.
     """
     run = state.run
-    if run is None or run.outcome is not None or state.is_waiting or run.is_released:
+    if run is None or run.outcome is not None or run.is_released:
         return False
-    return not isinstance(fact, _BETWEEN_DRIVERS) and not may_come_from_outside(state, fact)
+    return type(fact) not in _NOT_AT_WORK and not state.is_waiting
 
 
 def may_come_from_outside(state: State, fact: Fact) -> bool:
@@ -138,25 +141,29 @@ def may_come_from_outside(state: State, fact: Fact) -> bool:
     """
     if isinstance(fact, CallAnswered):
         return not state.is_waiting
-    return isinstance(fact, _FROM_OUTSIDE)
+    return type(fact) in OUTSIDE_FACTS
 
 
-def _apply_in_session(state: State, fact: Fact) -> State:
-    if isinstance(fact, RunStarted):
-        return _apply_run_started(state, fact)
-    if isinstance(fact, _WITHOUT_EFFECT):
-        return state
-    if isinstance(fact, SessionImported):
-        return _apply_session_imported(state, fact)
-    if state.run is None or state.run.outcome is not None:
+def _apply_without_run(
+    state: State, fact: RunStarted | CallLate | MailRefused | SessionImported
+) -> State:
+    """Apply a fact that needs no open run."""
+    match fact:
+        case RunStarted():
+            return _apply_run_started(state, fact)
+        case SessionImported():
+            return _apply_session_imported(state, fact)
+        case CallLate() | MailRefused():
+            return state
+
+
+def _apply_in_run(state: State, fact: InRunFact) -> State:  # noqa: C901 - an arm per fact
+    run = state.run
+    if run is None or run.outcome is not None:
         raise_illegal_fact(fact, "no run is open")
     # Without a driver, a person can still steer the run and answer its questions.
-    if state.run.is_released and not isinstance(fact, _AFTER_RELEASE):
+    if run.is_released and not isinstance(fact, _AFTER_RELEASE):
         raise_illegal_fact(fact, "the run was released, and no driver has resumed it")
-    return _apply_in_run(state, state.run, fact)
-
-
-def _apply_in_run(state: State, run: RunState, fact: InRunFact) -> State:  # noqa: C901 - an arm per fact
     match fact:
         # The facts of every step come first: the arms are tried in order.
         case AttemptStarted():

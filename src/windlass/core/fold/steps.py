@@ -12,8 +12,7 @@ from windlass.core.events import (
     StepProposed,
 )
 from windlass.core.fold.calls import raise_illegal_fact
-from windlass.core.messages import Charge, TextPart, ToolCall, UserMessage
-from windlass.core.setup import Setup
+from windlass.core.messages import Charge, TextPart, UserMessage
 from windlass.core.state import CallState, PromptMeasure, RunState, State, StepState, add_messages
 from windlass.core.tool_search import unwrap_call
 from windlass.core.verdicts import Allow, Deny, OutputMismatch
@@ -22,13 +21,11 @@ from windlass.core.verdicts import Allow, Deny, OutputMismatch
 def apply_attempt_started(state: State, run: RunState, fact: AttemptStarted) -> State:
     """Open an attempt, of a step or of a summary."""
     require_nothing_open(state, run, fact)
-    run = replace(
-        run,
-        attempt=fact,
-        model_calls=run.model_calls + 1,
+    run = replace(run, attempt=fact, model_calls=run.model_calls + 1)
+    if run.allotments:
         # A dry budget is asked again before the next attempt: it may have been refilled.
-        allotments=tuple(replace(allotment, dry=False) for allotment in run.allotments),
-    )
+        allotments = tuple(replace(allotment, dry=False) for allotment in run.allotments)
+        run = replace(run, allotments=allotments)
     if fact.purpose != "main":
         return replace(state, run=run)
     if fact.model != run.model:
@@ -64,7 +61,8 @@ def apply_step_proposed(state: State, run: RunState, fact: StepProposed) -> Stat
     state = _calibrate_tokens(settle_open_attempt(state, run, fact.charge), fact)
     reply = fact.reply
     calls = reply.calls
-    is_blank = not reply.text.strip()
+    text = reply.text
+    is_blank = not text.strip()
     is_empty = is_blank and not calls and fact.stop in ("end", "calls")
     run = replace(
         current_run(state),
@@ -77,29 +75,25 @@ def apply_step_proposed(state: State, run: RunState, fact: StepProposed) -> Stat
         forced=False,
         stop=fact.stop,
         passed=False,
-        text=run.text if is_blank else reply.text,
+        text=run.text if is_blank else text,
         reply=None if calls or is_empty else reply,
         empties=run.empties + 1 if is_empty else 0,
     )
     state = replace(state, steps=state.steps + 1, run=run)
     if calls:
-        new = {call.id for call in calls if not state.transcript.has_call(call.id)}
-        if len(new) != len(calls):
-            raise_illegal_fact(fact, "two calls have one id")
-        opened = tuple(_open_call(call, state.setup) for call in calls)
-        return replace(state, step=StepState(reply, fact.stop, opened))
+        opened: dict[str, CallState] = {}
+        # Some of them may be inside of a call of `call_tool`.
+        is_search = state.setup is not None and state.setup.searches_tools
+        for call in calls:
+            if call.id in opened or state.transcript.has_call(call.id):
+                raise_illegal_fact(fact, "two calls have one id")
+            inner = unwrap_call(call) if is_search else call
+            opened[call.id] = CallState(inner, outer=None if inner is call else call)
+        return replace(state, step=StepState(reply, fact.stop, tuple(opened.values())))
     # A blank reply stays out of the transcript: no provider accepts it back.
     if is_blank:
         return state
     return add_messages(state, reply)
-
-
-def _open_call(call: ToolCall, setup: Setup | None) -> CallState:
-    """Return the state of a call, which may be inside of a call of `call_tool`."""
-    if setup is None or not setup.searches_tools:
-        return CallState(call)
-    inner = unwrap_call(call)
-    return CallState(call) if inner is call else CallState(inner, outer=call)
 
 
 def _calibrate_tokens(state: State, fact: StepProposed) -> State:
@@ -163,11 +157,12 @@ def require_nothing_open(state: State, run: RunState, fact: Fact) -> None:
 
 def settle_open_attempt(state: State, run: RunState, charge: Charge | None) -> State:
     """Close the open attempt, and charge the run and the session for it."""
-    run = replace(run, attempt=None)
     if charge is None:
-        return replace(state, run=run)
-    run = replace(run, ledger=run.ledger.add(charge))
-    return replace(state, run=run, ledger=state.ledger.add(charge))
+        return replace(state, run=replace(run, attempt=None))
+    charged = run.ledger.add(charge)
+    # In the first run of a session, both ledgers are the same.
+    ledger = charged if state.ledger == run.ledger else state.ledger.add(charge)
+    return replace(state, run=replace(run, attempt=None, ledger=charged), ledger=ledger)
 
 
 def current_run(state: State) -> RunState:

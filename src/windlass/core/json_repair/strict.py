@@ -46,9 +46,10 @@ def read_strict(text: str) -> ReadJson | BrokenJson:
     """Read a text as JSON. An empty text is `{}`. A field given twice must have equal values."""
     if not text or text.isspace():
         return ReadJson({})
-    if is_crowded(text):
+    # Each key and each list takes a character, so a text must be long to have too many of them.
+    if len(text) > KEYS_MAX and is_crowded(text):
         return BrokenJson(CROWDED)
-    if _nesting_depth(text) > DEPTH_MAX:
+    if text.count("{") + text.count("[") > DEPTH_MAX and _nesting_depth(text) > DEPTH_MAX:
         return BrokenJson("nested too deeply")
     try:
         value: JsonValue = msgspec.json.decode(text)
@@ -71,8 +72,6 @@ def is_crowded(text: str) -> bool:
 
 def _nesting_depth(text: str) -> int:
     """Return how deep a text may be nested. Python's own limit depends on the caller's stack."""
-    if text.count("{") + text.count("[") <= DEPTH_MAX:
-        return 0
     depth = deepest = 0
     for sign in _STRUCTURE.findall(text):
         depth += 1 if sign in "{[" else -1 if sign in "}]" else 0
