@@ -109,7 +109,7 @@ async def test_a_slow_watcher_slows_nothing_down_and_loses_no_text(clock: Virtua
     with ScriptedModel([[say(words), call("look")], "Done."]) as model:
         async with Agent(model, tools=[look], clock=clock).stream("Go.") as events:
             await asyncio.sleep(60)
-            assert len(events._queue) < 300
+            assert len(events._buffer) < 300
             assert clock.elapsed_s == 60
             trace = Trace([event async for event in events])
     assert "".join(trace.texts()) == words + "Done."

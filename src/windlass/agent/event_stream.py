@@ -35,7 +35,7 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
     ) -> None:
         """Make an empty stream; `cancel` stops the run and gets the reason."""
         self._capacity = capacity
-        self._queue = EventBuffer()
+        self._buffer = EventBuffer()
         self._wake: asyncio.Future[None] | None = None
         self._is_closed = False
         """The last event is in the buffer, or no more will come."""
@@ -47,9 +47,12 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
         """Add an event. Called by the run; returns at once."""
         if self._is_closed:
             return
-        queue = self._queue
-        if len(queue) < self._capacity or not queue.merge(event):
-            queue.append(event)
+        buffer = self._buffer
+        has_room = len(buffer.queue) < self._capacity
+        if has_room and not buffer.merged_texts:
+            buffer.queue.append(event)
+        elif has_room or not buffer.merge(event):
+            buffer.append(event)
         self._is_closed = isinstance(event, (RunEnded, RunSuspended))
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
@@ -70,12 +73,13 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
     @override
     async def __anext__(self) -> Event:
         # The iteration ends only with the result, so that it is there after the last event.
-        while not self._queue:
+        buffer = self._buffer
+        while not buffer.queue:
             if self._is_finished:
                 raise StopAsyncIteration
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
-        return self._queue.popleft()
+        return buffer.popleft() if buffer.merged_texts else buffer.queue.popleft()
 
     async def text(self) -> AsyncGenerator[str]:
         """Yield the whole text of the reply so far, at most once per turn of the event loop.

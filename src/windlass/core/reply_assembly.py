@@ -114,6 +114,13 @@ class ReplyAssembly:
                 block.pieces.append(text)
                 self.output_chars += len(text)
                 block.signature = signature or block.signature
+            case CallDelta(index=int() as index, id=None, name=None, signature=None, origin=""):
+                # Nearly every piece of a call goes on with the arguments of the last one.
+                if self._calls and self._calls[-1].index == index:
+                    self.output_chars += len(piece.arguments)
+                    self._calls[-1].arguments.append(piece.arguments)
+                else:
+                    self._add_call_fragment(piece)
             case CallDelta():
                 self._add_call_fragment(piece)
             case UsageDelta(usage):

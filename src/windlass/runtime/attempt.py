@@ -1,6 +1,6 @@
 """One request to a model: its pieces are shown, its silence is limited, its reply is assembled.
 
-The law: a reply counts only with its end marker; once that is there, the reply is whole, and the
+Invariant: a reply counts only with its end marker; once that is there, the reply is whole, and the
 rest of the stream is not awaited. Its stream is closed once the reply is on record, because a kill
 in between would lose what was paid for. One attempt makes one request; retries are decided
 elsewhere.
@@ -8,7 +8,7 @@ elsewhere.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from decimal import Decimal
 from functools import cache
 from typing import Literal, NamedTuple, cast
@@ -103,11 +103,15 @@ class ModelAttempt:
                 stream = _open_stream(self._model, self._move.prompt)
             else:
                 stream = self._continued.stream
-            async with _watch_silence(timeouts) as watchdog:
+            async with asyncio.timeout(timeouts.step_s) as guard:
+                watchdog = _SilenceWatchdog(timeouts, guard)
                 try:
-                    await self._read_stream(stream, watchdog, show_pieces)
+                    async for streamed in stream:
+                        batch = streamed if isinstance(streamed, tuple) else (streamed,)
+                        if not self._go_on(batch, watchdog, show_pieces):
+                            break
                 finally:
-                    await self._leave_stream(stream)
+                    await self._leave_stream(stream, watchdog)
             if self.restarted_stream is not None:
                 return self._make_fault("malformed_stream", _RESTARTED)
             problem = f"the stream ended without its end marker{_describe_age(watchdog)}"
@@ -125,34 +129,35 @@ class ModelAttempt:
         # Once the end marker is there, the reply is whole, whatever happens to the connection.
         return None if self.is_whole else fault
 
-    async def _leave_stream(self, stream: PieceStream) -> None:
+    async def _leave_stream(self, stream: PieceStream, watchdog: "_SilenceWatchdog") -> None:
         """Close the stream, unless its reply is whole and not on record yet, or it starts over."""
-        if self.is_whole:
-            self._open_stream = stream
-        elif self._restart_rest is not None:
-            self.restarted_stream = _read_on(self._restart_rest, stream)
-        else:
-            await stream.aclose()
+        try:
+            if self.is_whole:
+                self._open_stream = stream
+            elif self._restart_rest is not None:
+                self.restarted_stream = _read_on(self._restart_rest, stream)
+            else:
+                await stream.aclose()
+        finally:
+            watchdog.stop()
 
-    async def _read_stream(
+    def _go_on(
         self,
-        stream: "PieceStream",
+        batch: tuple[ReplyPiece, ...],
         watchdog: "_SilenceWatchdog",
         show_pieces: Callable[[Sequence[ContentPiece]], bool],
-    ) -> None:
-        async for streamed in stream:
-            self._established = True
-            pieces = self._take_pieces(streamed if isinstance(streamed, tuple) else (streamed,))
-            if not pieces and self._restart_rest is None:
-                continue
-            if not pieces:
-                break
+    ) -> bool:
+        """Take what came together. Returns whether to read on: not behind the end of the reply.
+
+        A server may leave the stream open there.
+        """
+        self._established = True
+        pieces = self._take_pieces(batch)
+        if pieces:
             watchdog.note_pieces(pieces)
             if show_pieces(pieces):
                 self._was_seen = True
-            # Nothing is read behind the end marker: a server may leave the stream open.
-            if self._assembly.stop is not None or self._restart_rest is not None:
-                break
+        return self._assembly.stop is None and self._restart_rest is None
 
     def _take_pieces(self, batch: tuple[ReplyPiece, ...]) -> list[ContentPiece]:
         """Add pieces to the reply, up to its end marker, and return those that were added."""
@@ -343,21 +348,21 @@ class _SilenceWatchdog:
     """
 
     def __init__(self, timeouts: Timeouts, guard: asyncio.Timeout) -> None:
-        loop = asyncio.get_running_loop()
-        self._time = loop.time
-        self._call_later = loop.call_later
+        self._loop = asyncio.get_running_loop()
         self._guard = guard
-        self._began_at = loop.time()
+        self._began_at = self._loop.time()
         self._found_silence = False
+        self._first_byte_s = timeouts.first_byte_s
         self._idle_s = timeouts.idle_s
         self._last_content_at: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self.restart_timer(timeouts.first_byte_s)
+        limits = [limit for limit in (self._first_byte_s, self._idle_s) if limit is not None]
+        # It looks for the first time when the shorter limit may be over.
+        self._timer = self._loop.call_later(min(limits), self._check_silence) if limits else None
 
     @property
     def age_s(self) -> float:
         """Seconds since the request was made."""
-        return self._time() - self._began_at
+        return self._loop.time() - self._began_at
 
     @property
     def ended(self) -> Literal["no_content", "idle", "too_long"] | None:
@@ -372,38 +377,29 @@ class _SilenceWatchdog:
         """Note that content came. Usage does not count: servers send it as a keep-alive."""
         if type(pieces[0]) is UsageDelta and all(type(piece) is UsageDelta for piece in pieces):
             return
-        is_first = self._last_content_at is None
-        self._last_content_at = self._time()
-        if is_first:
-            self.restart_timer(self._idle_s)
+        self._last_content_at = self._loop.time()
 
-    def restart_timer(self, seconds: float | None) -> None:
+    def stop(self) -> None:
+        """Look no more."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None
-        if seconds is not None:
-            self._timer = self._call_later(seconds, self._check_silence)
 
     def _check_silence(self) -> None:
-        now = self._time()
-        remaining_s = 0.0
-        if self._last_content_at is not None and self._idle_s is not None:
-            remaining_s = self._last_content_at + self._idle_s - now
-        if remaining_s < TIMER_GRAIN_S:
+        now = self._loop.time()
+        since = self._last_content_at
+        limit_s = self._first_byte_s if since is None else self._idle_s
+        if limit_s is None:
+            # Only the other limit is set. Content may come at any time, and then it counts.
+            remaining_s = self._idle_s if since is None else None
+        else:
+            remaining_s = (self._began_at if since is None else since) + limit_s - now
+        if remaining_s is None:
+            self._timer = None
+        elif remaining_s < TIMER_GRAIN_S:
             self._found_silence = True
             self._guard.reschedule(now)
         else:
-            self.restart_timer(remaining_s)
-
-
-@asynccontextmanager
-async def _watch_silence(timeouts: Timeouts) -> AsyncGenerator[_SilenceWatchdog]:
-    async with asyncio.timeout(timeouts.step_s) as guard:
-        watchdog = _SilenceWatchdog(timeouts, guard)
-        try:
-            yield watchdog
-        finally:
-            watchdog.restart_timer(None)
+            self._timer = self._loop.call_later(remaining_s, self._check_silence)
 
 
 def _describe_timeout(timeouts: Timeouts, watchdog: _SilenceWatchdog | None) -> str:

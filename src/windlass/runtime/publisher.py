@@ -1,11 +1,11 @@
 """What watchers are told: pieces of a reply and other deltas at once, facts once they are durable.
 
-The law: a watcher never sees a secret, sees a reply that its gate must judge only after the gate
+Invariant: a watcher never sees a secret, sees a reply that its gate must judge only after the gate
 has allowed it, and can tell the order of all events from their places (`seq`, `nth`). Publishing
 never stops a run: a watcher that raises is dropped.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar, cast
 
 from msgspec.structs import replace
@@ -21,7 +21,6 @@ from windlass.core.events import (
     Event,
     Fact,
     NestedEvent,
-    ReplyEnd,
     StepProposed,
     TextDelta,
     ThinkingDelta,
@@ -36,6 +35,7 @@ from windlass.ports import Watcher
 
 DeltaT = TypeVar("DeltaT", bound=Delta)
 _log = get_logger(__name__)
+_TEXTS = (TextDelta, ThinkingDelta)
 
 
 class EventPublisher:
@@ -50,35 +50,27 @@ class EventPublisher:
     ) -> None:
         """Make a publisher.
 
-        `observer` is a watcher that does not count as one: what it alone was shown, nobody saw.
+        `observer` is a watcher that does not count as one: what it alone was shown is unseen.
         """
-        self._piece_mask = PieceMask(mask)
+        self._mask = mask
+        self._piece_mask: PieceMask | None = None
+        """Made with the first delta that is shown."""
         self._uncounted = [observer] if observer is not None else []
-        """Watchers that do not count as such: what they alone were shown, nobody saw."""
+        """Watchers that do not count as such: what they alone were shown counts as unseen."""
         self._watchers = (*self._uncounted, *([watcher] if watcher is not None else []))
         """Replaced by a new tuple at each change: a watcher may come or go while all are told."""
         self._is_mask_behind = True
-        """Pieces of this attempt went by while nobody watched, so the mask has not seen them."""
+        """Pieces of this attempt went by without a watcher, so the mask has not seen them."""
         self._shown_pieces: list[ContentPiece] = []
         """What watchers saw of this attempt, for those who come later."""
         self.on_activity: Callable[[], None] | None = None
         """Called for each piece, delta and append, so it must cost next to nothing."""
-        self._reply_hold = ReplyHold()
-        self._seq = 0
-        """The last durable fact: deltas are placed after it."""
+        self._reply_hold: ReplyHold | None = None
+        """Made for a run whose replies are shown only once they have been judged."""
+        self.seq = 0
+        """The number of the last durable fact: deltas are placed after it."""
         self._deltas_since_fact = 0
-        self._withholds_replies = False
         self._is_closed = False
-
-    @property
-    def withholds_replies(self) -> bool:
-        """Whether a reply is shown only once it has been judged."""
-        return self._withholds_replies
-
-    @property
-    def seq(self) -> int:
-        """The number of the last durable fact."""
-        return self._seq
 
     def add_watcher(self, watcher: Watcher, *, counts: bool = True) -> None:
         """Tell a watcher everything from now on.
@@ -96,16 +88,20 @@ class EventPublisher:
             self._watchers = (*self._watchers[:at], *self._watchers[at + 1 :])
         if watcher in self._uncounted:
             self._uncounted.remove(watcher)
-        if not (self._watchers or self._withholds_replies):
+        if not self._watchers and self._reply_hold is None:
             self._is_mask_behind = True
 
     def start_from(self, state: State) -> None:
         """Place what comes next after the last fact of this state."""
-        self._seq = state.seq
-        self._withholds_replies = state.setup is not None and state.setup.withhold_replies
+        self.seq = state.seq
+        setup = state.setup
+        if setup is None or not setup.withhold_replies:
+            self._reply_hold = None
+        elif self._reply_hold is None:
+            self._reply_hold = ReplyHold()
 
     def close(self) -> None:
-        """Tell nobody anything any more."""
+        """Show nothing more to any watcher."""
         self._is_closed = True
 
     # Facts, which the recorder hands over once they are durable.
@@ -115,15 +111,18 @@ class EventPublisher:
         for fact in facts:
             match fact:
                 case StepProposed():
-                    self._reply_hold.place_pieces(self.place_delta)
+                    if self._reply_hold is not None:
+                        self._reply_hold.place_pieces(self.place_delta)
                     # From now on the fact tells the reply: who comes later must not get it twice.
                     self._shown_pieces = []
                 case AttemptStarted() | AttemptFailed():
-                    self._reply_hold.drop_pieces()
-                    self._piece_mask.start_attempt()
+                    if self._reply_hold is not None:
+                        self._reply_hold.drop_pieces()
+                    if self._piece_mask is not None:
+                        self._piece_mask.start_attempt()
                     self._shown_pieces = []
-                    self._is_mask_behind = not (self._watchers or self._withholds_replies)
-                case CallFinished(call_id):
+                    self._is_mask_behind = not self._watchers and self._reply_hold is None
+                case CallFinished(call_id) if self._piece_mask is not None:
                     # The end of a progress text is held back while it could begin a secret.
                     rest = self._piece_mask.end_progress(call_id)
                     if rest is not None and self._watchers and not self._is_closed:
@@ -138,10 +137,14 @@ class EventPublisher:
         if self.on_activity is not None:
             self.on_activity()
         if not self._is_closed:
-            for fact in facts:
-                self.publish(fact)
+            self.publish(*facts)
 
     # Deltas, which are shown at once and kept nowhere.
+
+    def _mask_of_pieces(self) -> PieceMask:
+        if self._piece_mask is None:
+            self._piece_mask = PieceMask(self._mask)
+        return self._piece_mask
 
     def show_delta(self, delta: Delta) -> None:
         """Show the watchers a delta that is not a piece of a reply."""
@@ -149,7 +152,7 @@ class EventPublisher:
             self.on_activity()
         if not self._watchers or self._is_closed:
             return
-        shown = self._piece_mask.mask_delta(delta)
+        shown = self._mask_of_pieces().mask_delta(delta)
         if shown is not None:
             self.publish(self.place_delta(shown))
 
@@ -160,19 +163,22 @@ class EventPublisher:
         """
         if self.on_activity is not None:
             self.on_activity()
-        withholds = self._withholds_replies
-        if self._is_closed or not (self._watchers or withholds):
+        hold = self._reply_hold
+        if self._is_closed or not (self._watchers or hold):
             return False
+        placed: list[ContentPiece] = []
         has_seen_text = False
-        for shown in self._piece_mask.mask_pieces(pieces):
-            if not _is_visible(shown):
+        for shown in self._mask_of_pieces().mask_pieces(pieces):
+            if isinstance(shown, _TEXTS) and not shown.text:
                 continue
-            if withholds and isinstance(shown, TextDelta | ThinkingDelta | CallDelta):
-                self._reply_hold.hold_piece(shown)
+            if hold is not None and isinstance(shown, TextDelta | ThinkingDelta | CallDelta):
+                hold.hold_piece(shown)
                 continue
             self._shown_pieces.append(shown)
-            self.publish(self.place_delta(shown))
+            self._deltas_since_fact += 1
+            placed.append(replace(shown, seq=self.seq, nth=self._deltas_since_fact))
             has_seen_text = has_seen_text or type(shown) is TextDelta
+        self.publish(*placed)
         return has_seen_text and (not self._uncounted or self._has_counted_watcher())
 
     def _has_counted_watcher(self) -> bool:
@@ -183,12 +189,15 @@ class EventPublisher:
 
         Called before the watcher is added. Those who watch already notice nothing of it.
         """
-        if self._withholds_replies:
+        if self._reply_hold is not None:
             return ()
         if self._is_mask_behind:
-            self._piece_mask.start_attempt()
-            masked = self._piece_mask.mask_pieces(tuple(pieces))
-            self._shown_pieces = [piece for piece in masked if _is_visible(piece)]
+            mask = self._mask_of_pieces()
+            mask.start_attempt()
+            masked = mask.mask_pieces(tuple(pieces))
+            self._shown_pieces = [
+                piece for piece in masked if not isinstance(piece, _TEXTS) or piece.text
+            ]
             self._is_mask_behind = False
         merged = EventBuffer()
         for piece in self._shown_pieces:
@@ -201,34 +210,25 @@ class EventPublisher:
 
         Called before the watcher is added, like `masked_so_far`.
         """
-        masked = (self._piece_mask.mask_nested(delta) for delta in nested)
-        return tuple(self.place_delta(delta) for delta in masked)
+        mask = self._mask_of_pieces()
+        return tuple(self.place_delta(mask.mask_nested(delta)) for delta in nested)
 
     def place_delta(self, delta: DeltaT) -> DeltaT:
         """Return a delta with the next place after the last durable fact."""
         self._deltas_since_fact += count_places(delta) if type(delta) is NestedEvent else 1
-        return replace(delta, seq=self._seq, nth=self._deltas_since_fact)
+        return replace(delta, seq=self.seq, nth=self._deltas_since_fact)
 
-    def publish(self, event: Event) -> None:
-        """Tell the watchers an event, or hold it back until the reply before it is judged."""
-        if not self._withholds_replies:
-            self._call_watchers(event)
-            return
-        for visible in self._reply_hold.release_events(event):
-            self._call_watchers(visible)
+    def publish(self, *events: Event) -> None:
+        """Show the watchers events, or hold them back until the reply before them is judged."""
+        for event in events if self._reply_hold is None else self._release_events(events):
+            for watcher in self._watchers:
+                try:
+                    watcher(event)
+                except Exception:  # noqa: BLE001 - a watcher cannot stop a run, however it fails
+                    _log.exception("a watcher failed and gets no more events")
+                    self.remove_watcher(watcher)
 
-    def _call_watchers(self, event: Event) -> None:
-        for watcher in self._watchers:
-            try:
-                watcher(event)
-            except Exception:  # noqa: BLE001 - a watcher cannot stop a run, however it fails
-                _log.exception("a watcher failed and gets no more events")
-                self.remove_watcher(watcher)
-
-
-def _is_visible(piece: ContentPiece) -> bool:
-    """Whether a piece has something to show. The end of a reply comes with its fact."""
-    # Asked for each piece of each reply, so with the cheapest test there is.
-    if type(piece) is TextDelta or type(piece) is ThinkingDelta:
-        return bool(piece.text)
-    return type(piece) is not ReplyEnd
+    def _release_events(self, events: Sequence[Event]) -> Iterator[Event]:
+        for event in events:
+            if self._reply_hold is not None:
+                yield from self._reply_hold.release_events(event)

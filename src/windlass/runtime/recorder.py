@@ -17,7 +17,12 @@ from windlass.core.decide.reserving import estimate_tokens
 from windlass.core.errors import JournalFailed, WindlassError
 from windlass.core.events import CallLate, ContextCompacted, Fact, RunEnded, RunResumed, RunStarted
 from windlass.core.fold.questions import bind_question
-from windlass.core.fold.run import apply_fact, counts_as_work, may_come_from_outside
+from windlass.core.fold.run import (
+    OUTSIDE_FACTS,
+    apply_fact,
+    counts_as_work,
+    may_come_from_outside,
+)
 from windlass.core.secrets.fact_masks import count_prompt_chars
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
@@ -63,71 +68,42 @@ class Recorder:
         """
         self._journal = journal
         self._clock = clock
-        self._mask = mask
-        self._publisher = publisher or EventPublisher(mask)
-        self._publisher.start_from(state)
+        self.session = state.session
+        self.mask = mask
+        self.publisher = publisher or EventPublisher(mask)
         self._on_late_result = on_late_result
         self._late_results: list[CallLate] = []
         self._failure: WindlassError | None = None
         self._append: _Append | None = None
         self._staged: list[Fact] = []
         """Facts that are in the state already and go to the disk with the next ones."""
-        self._state = state
-        self._durable_state = state
-        self._last_fact: Fact | None = None
+        self.last_fact: Fact | None = None
+        """The last fact of the session, or None if this recorder has not written yet."""
         self._next_append: asyncio.Future[None] | None = None
-        """Done once the next facts are durable, if anybody waits for them."""
-        self._is_closed = False
+        """Done once the next facts are durable, if a reader waits for them."""
+        self.is_closed = False
         self._counted_at: float | None = None
         """The time of the event loop up to which work is counted; None before the first fact."""
-
-    @property
-    def publisher(self) -> EventPublisher:
-        return self._publisher
-
-    @property
-    def mask(self) -> Mask:
-        return self._mask
-
-    @property
-    def state(self) -> State:
-        """The state of the session, with the staged facts."""
-        return self._state
-
-    @property
-    def durable_state(self) -> State:
-        """The state by the facts that are on record, as far as the journal has confirmed them."""
-        return self._durable_state
-
-    @property
-    def last_fact(self) -> Fact | None:
-        """The last fact of the session, or None if this recorder has not written yet."""
-        return self._last_fact
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
-
-    @property
-    def session(self) -> str:
-        return self._state.session
+        self.start_from(state)
 
     @property
     def expected_state(self) -> State:
         """The state once the append in progress has succeeded."""
-        return self._state if self._append is None else self._append.state
+        return self.state if self._append is None else self._append.state
 
     @property
     def setup(self) -> Setup:
-        if self._state.setup is None:
+        if self.state.setup is None:
             raise RuntimeError("no run has started in this session")
-        return self._state.setup
+        return self.state.setup
 
     def start_from(self, state: State) -> None:
-        """Go on from the state that the session was found in."""
-        self._state = state
-        self._durable_state = state
-        self._publisher.start_from(state)
+        """Continue from the state that the session was found in."""
+        self.state = state
+        """The state of the session, with the staged facts. Only the recorder sets it."""
+        self.durable_state = state
+        """The state by the facts that are on record, as far as the journal has confirmed them."""
+        self.publisher.start_from(state)
 
     async def record(self, *facts: Fact, masked: Sequence[Fact] = ()) -> None:
         """Write facts, with those that were staged, and return once they are durable.
@@ -136,29 +112,7 @@ class Recorder:
         IllegalFact. After a failure nothing more is written.
         """
         await self._finish_append()
-        await self._append_facts(facts, masked)
-
-    async def record_from(self, make_facts: Callable[[State], Sequence[Fact]]) -> None:
-        """Write the facts that follow from the state, with nothing written in between.
-
-        Does nothing if there are none. Raises what `record` raises.
-        """
-        await self._finish_append()
-        facts = make_facts(self._state)
-        if facts:
-            await self._append_facts(facts)
-
-    async def wait_for_fact(self, after: int) -> None:
-        """Return once the session has a durable fact after this number."""
-        while self._durable_state.seq <= after:
-            if self._next_append is None or self._next_append.done():
-                self._next_append = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._next_append)
-
-    async def _append_facts(self, facts: Sequence[Fact], masked: Sequence[Fact] = ()) -> None:
-        """Write facts while no other append is in progress."""
-        late_results = self._late_results
-        state, stamped = self._stamp_facts((*late_results, *facts), masked)
+        state, stamped = self._stamp_facts((*self._late_results, *facts), masked)
         self._late_results = []
         batch = [*self._staged, *stamped]
         self._staged = []
@@ -172,9 +126,26 @@ class Recorder:
             if write.done():
                 self._complete_append(append)
             raise
-        except Exception:  # noqa: BLE001, S110 - `_advance_state` classifies it
+        except Exception:  # noqa: BLE001, S110 - `_complete_append` classifies it
             pass
         self._complete_append(append)
+
+    async def record_from(self, make_facts: Callable[[State], Sequence[Fact]]) -> None:
+        """Write the facts that follow from the state, with nothing written in between.
+
+        Does nothing if there are none. Raises what `record` raises.
+        """
+        await self._finish_append()
+        # No append is in progress now, so `record` begins its own before anything else can run.
+        if facts := make_facts(self.state):
+            await self.record(*facts)
+
+    async def wait_for_fact(self, after: int) -> None:
+        """Return once the session has a durable fact after this number."""
+        while self.durable_state.seq <= after:
+            if self._next_append is None or self._next_append.done():
+                self._next_append = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._next_append)
 
     async def mask_opening(self, facts: Sequence[Fact]) -> Sequence[Fact]:
         """Return the facts that open a run without their secrets.
@@ -185,13 +156,13 @@ class Recorder:
         masked: list[Fact] = []
         for fact in facts:
             if count_prompt_chars(fact) > LONG_PROMPT_CHARS:
-                masked.append(await asyncio.to_thread(self._mask_fact, fact, self._state))
+                masked.append(await asyncio.to_thread(self._mask_fact, fact, self.state))
             else:
-                masked.append(self._mask_fact(fact, self._state))
+                masked.append(self._mask_fact(fact, self.state))
         return masked
 
     def _mask_fact(self, fact: Fact, state: State) -> Fact:
-        return self._mask.mask_fact(fact, state.setup.find_tool if state.setup else None)
+        return self.mask.mask_fact(fact, state.setup.find_tool if state.setup else None)
 
     async def stage(self, *facts: Fact) -> None:
         """Fold facts in that the next record writes along with its own, in one append.
@@ -200,7 +171,7 @@ class Recorder:
         in between without calling `flush` first.
         """
         await self._finish_append()
-        self._state, stamped = self._stamp_facts(facts)
+        self.state, stamped = self._stamp_facts(facts)
         self._staged += stamped
 
     async def flush(self) -> None:
@@ -210,7 +181,7 @@ class Recorder:
 
     async def _finish_append(self) -> None:
         """Wait for an append whose caller was cancelled before it was over."""
-        if self._is_closed:
+        if self.is_closed:
             raise JournalFailed("the run has ended: nothing more is written")
         while (append := self._append) is not None:
             await asyncio.wait({append.write})
@@ -232,49 +203,44 @@ class Recorder:
 
     def _complete_append(self, append: _Append) -> None:
         """Advance by an append that is over, unless a caller that waited behind it did so."""
-        if self._append is append:
-            self._append = None
-            self._advance_state(append)
-        elif self._failure is not None:
-            raise self._failure
-
-    def _advance_state(self, append: _Append) -> None:
         write = append.write
-        if write.cancelled():
-            self._failure = JournalFailed("the journal cancelled an append")
-        elif (error := write.exception()) is not None:
-            self._failure = self._classify_error(error)
-        else:
+        if self._append is not append:
+            self.raise_failure()
+            return
+        self._append = None
+        if not write.cancelled() and write.exception() is None:
             batch = append.facts
-            shown: Sequence[Fact] = batch
-            if any(isinstance(fact, ContextCompacted) for fact in batch):
-                shown = [_with_savings(fact, self._durable_state, append.state) for fact in batch]
-            self._publisher.prepare_for(batch)
-            self._state = append.state
-            self._durable_state = append.state
-            self._last_fact = batch[-1]
-            self._publisher.publish_facts(shown, append.state)
+            shown = _show_savings(batch, self.durable_state, append.state)
+            self.publisher.prepare_for(batch)
+            self.state = append.state
+            self.durable_state = append.state
+            self.last_fact = batch[-1]
+            self.publisher.publish_facts(shown, append.state)
             if self._next_append is not None and not self._next_append.done():
                 self._next_append.set_result(None)
             if isinstance(batch[-1], RunEnded):
                 self.close()
             return
+        self._failure = self._classify_error(write)
         # The staged facts went with this append, so they were not kept either.
-        self._state = self._durable_state
+        self.state = self.durable_state
         self._staged = []
         raise self._failure
 
-    def _classify_error(self, error: BaseException) -> WindlassError:
+    def _classify_error(self, write: "asyncio.Future[None]") -> WindlassError:
+        if write.cancelled():
+            return JournalFailed("the journal cancelled an append")
+        error = write.exception()
         if isinstance(error, WindlassError):
             return error
         message = f"the journal failed: {error}"
-        return JournalFailed(self._mask.mask_text(message))
+        return JournalFailed(self.mask.mask_text(message))
 
     def _stamp_facts(
         self, facts: Sequence[Fact], masked_before: Sequence[Fact] = ()
     ) -> tuple[State, list[Fact]]:
         """Mask facts, number and date them, and fold them in. Raises IllegalFact."""
-        state = self._state
+        state = self.state
         now = self._clock.now()
         # The event loop's clock is never set, and stands still while the machine sleeps.
         ticks = asyncio.get_running_loop().time()
@@ -282,15 +248,17 @@ class Recorder:
         batch: list[Fact] = []
         for fact in facts:
             masked = fact
-            if not any(fact is other for other in masked_before):
+            if not masked_before or all(fact is not other for other in masked_before):
                 masked = self._mask_fact(fact, state)
             if isinstance(masked, RunStarted | RunResumed):
                 masked = replace(masked, driver=self._make_driver_name())
             # Time never runs backwards in a journal, whatever the wall clock does.
-            stamped = replace(masked, seq=state.seq + 1, at=max(now, state.at))
-            if counts_as_work(state, stamped):
-                stamped = _correct_work(stamped, state, ticks - counted_at)
-            if not may_come_from_outside(state, stamped):
+            at = max(now, state.at)
+            stamped = replace(masked, seq=state.seq + 1, at=at)
+            worked_s = ticks - counted_at
+            if abs(at - state.at - worked_s) > CLOCK_SLACK_S and counts_as_work(state, stamped):
+                stamped = replace(stamped, worked_s=round(worked_s, 3))
+            if type(fact) not in OUTSIDE_FACTS or not may_come_from_outside(state, stamped):
                 counted_at = ticks
             state = apply_fact(state, stamped)
             batch.append(bind_question(state, stamped))
@@ -302,7 +270,7 @@ class Recorder:
 
     def add_late_result(self, fact: CallLate) -> None:
         """Take the late result of an abandoned call: it is written with the next facts."""
-        if self._is_closed and self._on_late_result is not None:
+        if self.is_closed and self._on_late_result is not None:
             self._on_late_result(fact)
         else:
             self._late_results.append(fact)
@@ -314,19 +282,19 @@ class Recorder:
         """
         batch: list[Fact] = []
         if self._append is not None:
-            self._state = self._append.state
+            self.state = self._append.state
             batch = self._append.facts
             if isinstance(batch[-1], RunEnded):
                 facts = ()
         state, stamped = self._stamp_facts(facts)
-        self._publisher.publish((*batch, *stamped)[-1])
+        self.publisher.publish((*batch, *stamped)[-1])
         self.close()
         return state
 
     def close(self) -> None:
         """Write and tell nothing more; results that came too late go to `on_late_result`."""
-        self._is_closed = True
-        self._publisher.close()
+        self.is_closed = True
+        self.publisher.close()
         if self._on_late_result is not None:
             late_results = self._late_results
             self._late_results = []
@@ -334,18 +302,13 @@ class Recorder:
                 self._on_late_result(fact)
 
 
-def _correct_work(fact: Fact, state: State, worked_s: float) -> Fact:
-    """Return a fact with the seconds at work since the one before, if its time shows others."""
-    if abs(fact.at - state.at - worked_s) <= CLOCK_SLACK_S:
-        return fact
-    return replace(fact, worked_s=round(worked_s, 3))
-
-
-def _with_savings(fact: Fact, before: State, after: State) -> Fact:
-    """Return the fact as watchers see it: a compaction with what it saved, which is no record."""
-    if not isinstance(fact, ContextCompacted):
-        return fact
-    model = after.setup.model.name if after.setup else ""
-    tokens = estimate_tokens(before, model) - estimate_tokens(after, model)
-    messages = len(before.shown) - len(after.shown)
-    return replace(fact, messages_saved=max(0, messages), tokens_saved=max(0, round(tokens)))
+def _show_savings(facts: Sequence[Fact], before: State, after: State) -> Sequence[Fact]:
+    """Return facts as watchers see them: a compaction with what it saved, which is no record."""
+    for at, fact in enumerate(facts):
+        if isinstance(fact, ContextCompacted):
+            model = after.setup.model.name if after.setup else ""
+            tokens = max(0, round(estimate_tokens(before, model) - estimate_tokens(after, model)))
+            messages = max(0, len(before.shown) - len(after.shown))
+            shown = replace(fact, messages_saved=messages, tokens_saved=tokens)
+            return [*facts[:at], shown, *facts[at + 1 :]]
+    return facts

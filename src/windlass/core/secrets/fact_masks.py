@@ -1,7 +1,7 @@
 """Mask the texts of a fact, with any function that masks a text.
 
 Each fact names its own `masked_fields` (see `core/events.py`); this module knows how the values in
-them are masked. The law: a fact in which nothing changes is returned as the same object, so that
+them are masked. Invariant: a fact in which nothing changes is returned as the same object, so that
 the common case costs no more than the search in its texts.
 """
 
@@ -14,7 +14,14 @@ from msgspec.structs import replace
 
 from windlass.core.context_facts import UndoneCall
 from windlass.core.control_facts import NestedQuestion
-from windlass.core.events import Fact, RunStarted
+from windlass.core.events import (
+    CallFinished,
+    CallJudged,
+    CallStarted,
+    Fact,
+    RunStarted,
+    StepProposed,
+)
 from windlass.core.faults import Fault
 from windlass.core.messages import (
     AssistantMessage,
@@ -57,6 +64,7 @@ _STRUCT_FIELDS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     NestedQuestion: ("arguments", "question", "rule"),
 }
 """The fields that can hold a secret, of each struct that stands in a masked field of a fact."""
+_BETWEEN_TEXTS = "\x1f"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -163,6 +171,31 @@ class FactMask:
         if masked is text:
             return part
         return replace(part, data=masked.encode("utf-8", "surrogateescape"))
+
+
+def join_texts(fact: Fact) -> str | None:
+    """Return all texts of a fact that could hold a secret, as one; None if it is not so simple.
+
+    A secret in one of them is a secret in all of them: the texts are joined by a character that no
+    secret contains, and that is no part of a word.
+    """
+    match fact:
+        case StepProposed(reply):
+            texts: list[str] = []
+            for part in reply.parts:
+                if isinstance(part, ToolCall):
+                    texts += (part.name, part.arguments)
+                else:
+                    texts.append(part.text)
+            return _BETWEEN_TEXTS.join(texts)
+        case CallJudged(verdict=Allow(rule), arguments=None, resource=resource):
+            return rule if resource is None else f"{rule}{_BETWEEN_TEXTS}{resource}"
+        case CallStarted(snapshot=snapshot):
+            return snapshot
+        case CallFinished(result=ToolResult(content=(TextPart(text),))):
+            return text
+        case _:
+            return None
 
 
 def count_prompt_chars(fact: Fact) -> int:

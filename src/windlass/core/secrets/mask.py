@@ -1,6 +1,6 @@
 """Remove secrets from texts and facts, before anybody keeps, shows or reads them.
 
-The law: a fact is masked once, before it is folded and written. So the state, the journal, the
+Invariant: a fact is masked once, before it is folded and written. So the state, the journal, the
 watchers and the model all hold the same text, and none of it is a secret.
 """
 
@@ -13,7 +13,7 @@ from typing_extensions import override
 from windlass.core.events import CallAnswered, Fact, RunStarted, SteeringGiven
 from windlass.core.messages import ToolSpec
 from windlass.core.secrets import key_shapes
-from windlass.core.secrets.fact_masks import FactMask
+from windlass.core.secrets.fact_masks import FactMask, join_texts
 from windlass.core.secrets.joined_lines import join_lines, may_be_broken, squeeze_lines
 from windlass.core.secrets.secret import Secret
 from windlass.core.secrets.value_forms import broken_forms, encoded_forms
@@ -136,11 +136,12 @@ class Mask:
     def may_hold_secret(self, text: str) -> bool:
         """Whether a text may hold a secret: a cheap test that never misses one."""
         size = len(text)
-        for form, _ in self._forms_for(text):
-            if len(form) <= size and form in text:
+        if self.forms:
+            for form, _ in self._forms_for(text):
+                if len(form) <= size and form in text:
+                    return True
+            if self._may_hold_broken(text):
                 return True
-        if self._may_hold_broken(text):
-            return True
         return self.key_like and size > VALUE_CHARS_MIN and not key_shapes.has_no_key(text)
 
     def find_secrets(self, text: str) -> list[MaskedSpan]:
@@ -217,6 +218,11 @@ class Mask:
         `find_tool` finds the tools of the run: the names of other calls are masked as well.
         """
         if not fact.masked_fields or not (self.forms or self.key_like):
+            return fact
+        # One look at all texts together is enough for nearly every fact of a step.
+        joined = join_texts(fact)
+        is_short = joined is not None and len(joined) <= key_shapes.WINDOW_CHARS
+        if joined == "" or (joined and is_short and not self.may_hold_secret(joined)):
             return fact
         masked = FactMask(self.mask_text, find_tool, self._clean_setup).mask_fact(fact)
         if isinstance(masked, RunStarted) and masked.setup is not None:

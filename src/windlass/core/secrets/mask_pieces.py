@@ -4,7 +4,7 @@ The pieces of one block of a reply are masked as one text, so that a secret that
 is found. A new block, like a new attempt, starts again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import final
 
 from msgspec.structs import replace
@@ -50,91 +50,108 @@ class PieceMask:
 
     def start_attempt(self) -> None:
         """Forget the attempt before: its texts do not go on."""
-        self._text_stream = self._new_stream()
+        self._text_stream = TextStreamMask(self._mask, self._heads)
         self._thinking = False
         self._call_streams: dict[int | str, TextStreamMask] = {}
         self._name_streams: dict[int | str, TextStreamMask] = {}
-
-    def _new_stream(self) -> TextStreamMask:
-        return TextStreamMask(self._mask, self._heads)
 
     def mask_pieces(self, pieces: Sequence[ContentPiece]) -> Sequence[ContentPiece]:
         """Return what may be shown after these pieces: they themselves if nothing is in doubt."""
         if len(pieces) == 1:
             return self.mask_piece(pieces[0])
-        if len(pieces) > _GROUP_PIECES:
-            groups = (
-                pieces[at : at + _GROUP_PIECES] for at in range(0, len(pieces), _GROUP_PIECES)
-            )
-            return [shown for group in groups for shown in self.mask_pieces(group)]
-        # Text that goes on is looked at once for all of them.
-        texts = self._more_texts(pieces)
-        if len(texts) == len(pieces) and self._text_stream.pass_harmless("".join(texts)):
-            return pieces
-        return [shown for piece in pieces for shown in self.mask_piece(piece)]
+        shown: list[ContentPiece] = []
+        at = 0
+        while at < len(pieces):
+            # Pieces that go on with one text are looked at once for all of them.
+            texts, stream = self._join_group(pieces, at)
+            group = pieces[at : at + len(texts)] if stream else pieces[at : at + 1]
+            at += len(group)
+            if stream is not None and stream.pass_harmless("".join(texts)):
+                shown += group
+            else:
+                for piece in group:
+                    shown += self.mask_piece(piece)
+        return shown
+
+    def _join_group(
+        self, pieces: Sequence[ContentPiece], at: int
+    ) -> tuple[list[str], TextStreamMask | None]:
+        """Return the texts of the pieces from a place on that go on with one text, and its stream.
+
+        There is no stream if the first of them begins another text.
+        """
+        first = pieces[at]
+        group = pieces[at : at + _GROUP_PIECES]
+        texts: list[str] = []
+        if type(first) is CallDelta:
+            index = first.index
+            # The first piece of a call opens its texts, and the first arguments end its name.
+            if index not in self._call_streams or self._name_streams[index].is_holding:
+                return texts, None
+            for piece in group:
+                if type(piece) is not CallDelta or piece.index != index or piece.name:
+                    break
+                texts.append(piece.arguments)
+            return texts, self._call_streams[index] if texts else None
+        for piece in group:
+            if self._thinking:
+                if type(piece) is not ThinkingDelta or piece.signature is not None:
+                    break
+            elif type(piece) is not TextDelta:
+                break
+            texts.append(piece.text)
+        return texts, self._text_stream if texts else None
 
     def mask_piece(self, piece: ContentPiece) -> Sequence[ContentPiece]:
         """Return what may be shown after this piece: the piece itself if nothing is in doubt."""
-        # A short path for nearly every piece.
-        if type(piece) is TextDelta and not self._thinking:
-            text = self._text_stream.feed(piece.text)
-            if text is piece.text:
-                return (piece,)
-            return (TextDelta(text),) if text else ()
-        return tuple(self._mask_piece(piece))
-
-    def _more_texts(self, pieces: Sequence[ContentPiece]) -> list[str]:
-        """Return the texts of those pieces that go on with the block that is open."""
-        if not self._thinking:
-            return [piece.text for piece in pieces if type(piece) is TextDelta]
-        thoughts = (piece for piece in pieces if type(piece) is ThinkingDelta)
-        return [thought.text for thought in thoughts if thought.signature is None]
-
-    def _mask_piece(self, piece: ContentPiece) -> Iterator[ContentPiece]:
         match piece:
             case TextDelta(text):
-                yield from self._switch_block(thinking=False)
-                if masked := self._text_stream.feed(text):
-                    yield piece if masked is text else TextDelta(masked)
+                ended = self._end_block(thinking=False) if self._thinking else ()
+                masked = self._text_stream.feed(text)
+                if masked is text:
+                    return (*ended, piece)
+                return (*ended, TextDelta(masked)) if masked else ended
             case ThinkingDelta(text, signature):
-                yield from self._switch_block(thinking=True)
+                ended = () if self._thinking else self._end_block(thinking=True)
                 masked = self._text_stream.feed(text)
                 if signature is not None:
                     # A signature ends its block.
                     masked += self._text_stream.end()
-                    self._text_stream = self._new_stream()
-                if masked or signature:
-                    yield piece if masked == text else ThinkingDelta(masked, signature)
+                    self._text_stream = TextStreamMask(self._mask, self._heads)
+                if not masked and not signature:
+                    return ended
+                return (*ended, piece if masked == text else ThinkingDelta(masked, signature))
             case CallDelta():
-                yield from self._mask_call_delta(piece)
+                return self._mask_call_delta(piece)
             case UsageDelta():
-                yield piece
+                return (piece,)
             case ReplyEnd():
-                yield from self._release_rest()
+                return self._release_rest()
 
-    def _switch_block(self, *, thinking: bool) -> Iterator[ContentPiece]:
-        if self._thinking is not thinking:
-            yield from self._end_block()
-            self._thinking = thinking
-
-    def _end_block(self) -> Iterator[ContentPiece]:
+    def _end_block(self, *, thinking: bool) -> Sequence[ContentPiece]:
+        """Begin another block of text or thinking; return what was held back of the one before."""
         rest = self._text_stream.end()
+        ended: Sequence[ContentPiece] = ()
         if rest:
-            yield ThinkingDelta(rest) if self._thinking else TextDelta(rest)
-        self._text_stream = self._new_stream()
+            ended = (ThinkingDelta(rest) if self._thinking else TextDelta(rest),)
+        self._text_stream = TextStreamMask(self._mask, self._heads)
+        self._thinking = thinking
+        return ended
 
-    def _mask_call_delta(self, piece: CallDelta) -> Iterator[ContentPiece]:
+    def _mask_call_delta(self, piece: CallDelta) -> Sequence[ContentPiece]:
         at = piece.index if piece.index is not None else piece.id or ""
+        ended: Sequence[ContentPiece] = ()
         if at not in self._call_streams:
-            yield from self._end_block()
-            self._call_streams[at] = self._new_stream()
-            self._name_streams[at] = self._new_stream()
-        arguments = self._call_streams[at].feed(piece.arguments)
+            ended = self._end_block(thinking=self._thinking)
+            self._call_streams[at] = TextStreamMask(self._mask, self._heads)
+            self._name_streams[at] = TextStreamMask(self._mask, self._heads)
+        arguments = piece.arguments and self._call_streams[at].feed(piece.arguments)
         name = self._mask_name(piece, self._name_streams[at])
         if arguments == piece.arguments and name == piece.name:
-            yield piece
-        elif arguments or piece.id or name or piece.signature:
-            yield replace(piece, arguments=arguments, name=name)
+            return (*ended, piece)
+        if arguments or piece.id or name or piece.signature:
+            return (*ended, replace(piece, arguments=arguments, name=name))
+        return ended
 
     def _mask_name(self, piece: CallDelta, stream: TextStreamMask) -> str | None:
         """Return what may be shown of a name: the model may have made it up, from a secret."""
@@ -144,18 +161,19 @@ class PieceMask:
             name += stream.end()
         return name or None
 
-    def _release_rest(self) -> Iterator[ContentPiece]:
-        """Yield what was held back, now that the reply is complete."""
-        yield from self._end_block()
+    def _release_rest(self) -> Sequence[ContentPiece]:
+        """Return what was held back, now that the reply is complete."""
+        rest = [*self._end_block(thinking=self._thinking)]
         for at, stream in self._call_streams.items():
             name = self._name_streams[at].end() or None
-            rest = stream.end()
-            if not (rest or name):
+            arguments = stream.end()
+            if not (arguments or name):
                 continue
             if isinstance(at, int):
-                yield CallDelta(index=at, name=name, arguments=rest)
+                rest.append(CallDelta(index=at, name=name, arguments=arguments))
             else:
-                yield CallDelta(id=str(at) or None, name=name, arguments=rest)
+                rest.append(CallDelta(id=str(at) or None, name=name, arguments=arguments))
+        return rest
 
     def mask_delta(self, delta: Delta) -> Delta | None:
         """Return what may be shown of a delta that is not a piece of a reply; None if nothing."""
@@ -193,7 +211,7 @@ class PieceMask:
         call_id = delta.call_id
         text = delta.text
         if call_id not in self._progress_streams:
-            self._progress_streams[call_id] = self._new_stream()
+            self._progress_streams[call_id] = TextStreamMask(self._mask, self._heads)
         masked = self._progress_streams[call_id].feed(text)
         if masked is text:
             return delta

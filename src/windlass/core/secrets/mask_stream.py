@@ -1,6 +1,6 @@
 """Mask a text that comes in pieces, as it comes.
 
-The law: a piece that cannot hold a secret is passed on at once and unchanged. Of the others, only
+Invariant: a piece that cannot hold a secret is passed on at once and unchanged. Of the others, only
 the part that may still become a secret is held back, and only as long as it may.
 """
 
@@ -101,9 +101,9 @@ class TextStreamMask:
         """How many characters of that were passed on."""
 
     @property
-    def held_chars(self) -> int:
-        """How many characters are held back."""
-        return len(self._text) - self._passed
+    def is_holding(self) -> bool:
+        """Whether something is held back."""
+        return self._passed != len(self._text)
 
     def feed(self, piece: str) -> str:
         """Return what may be shown now; the piece itself if nothing is in doubt."""
@@ -118,7 +118,12 @@ class TextStreamMask:
         """
         text = self._text + more
         passed = self._passed
-        if passed != len(self._text) or not self._is_harmless(text, passed):
+        if passed != len(self._text) or len(text) > _GLANCE_CHARS:
+            return False
+        mask = self._mask
+        if mask.key_like and not key_shapes.has_no_key(text, passed):
+            return False
+        if mask.forms and not self._heads.has_no_head(text, passed - 2 * _HEAD_CHARS):
             return False
         self._text = text[-_CONTEXT:]
         self._passed = len(self._text)
@@ -126,16 +131,9 @@ class TextStreamMask:
 
     def end(self) -> str:
         """Return what was held back, now that the text is complete."""
-        if not self.held_chars:
+        if self._passed == len(self._text):
             return ""
         return self._release_text(self._text, self._passed, whole=True)
-
-    def _is_harmless(self, text: str, passed: int) -> bool:
-        if len(text) > _GLANCE_CHARS:
-            return False
-        if self._mask.key_like and not key_shapes.has_no_key(text, passed):
-            return False
-        return self._heads.has_no_head(text, passed - 2 * _HEAD_CHARS)
 
     def _release_text(self, text: str, passed: int, *, whole: bool) -> str:
         found, hold, keep = self._find_spans(text, passed, whole=whole)
