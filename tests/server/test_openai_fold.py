@@ -8,14 +8,13 @@ from typing import TypedDict
 
 import pytest
 
+from folded_response import FoldedResponse
 from windlass import Agent, AttemptFailed, Event, ModelInfo, RunEnded, tool
-from windlass.core.projection.runs import OpenQuestion
 from windlass.core.setup import LoopPolicy
 from windlass.gates import RuleGate, ask
 from windlass.server.openai.chat import ChatChunks, make_completion
 from windlass.server.openai.errors import OpenAIError
 from windlass.server.openai.objects import ResponseObject
-from windlass.server.openai.response_fold import ResponseFold
 from windlass.server.openai.stream_events import ResponseEvent, TextPieceEvent, skip_seen
 from windlass.testing import (
     ScriptedModel,
@@ -56,7 +55,7 @@ REPLIES: list[ScriptedReply] = [
 class Seen:
     """What one client saw of a response."""
 
-    fold: ResponseFold
+    fold: FoldedResponse
     events: list[ResponseEvent]
 
     @property
@@ -76,12 +75,8 @@ class Seen:
         return texts
 
 
-def link(question: OpenQuestion) -> str:
-    return f"http://host/questions/{question.call_id}"
-
-
 def fold_events(events: Sequence[Event], run: int = 1, starting_after: int = -1) -> Seen:
-    fold = ResponseFold("s", run, link)
+    fold = FoldedResponse("s", run)
     seen: list[ResponseEvent] = []
     for event in events:
         for made in fold.apply(event):
@@ -198,7 +193,7 @@ async def test_a_broken_attempt_stays_an_incomplete_item(clock: VirtualClock) ->
 async def test_a_chat_stream_ends_with_an_error_when_its_text_is_taken_back(
     clock: VirtualClock,
 ) -> None:
-    fold = ResponseFold("s", 1, link)
+    fold = FoldedResponse("s")
     chunks = ChatChunks()
     text = ""
 
@@ -219,7 +214,7 @@ async def test_a_chat_stream_ends_with_an_error_when_its_text_is_taken_back(
 
 async def test_a_failed_attempt_without_text_disturbs_nothing(clock: VirtualClock) -> None:
     events = await watch_run(make_agent(clock, fail("rate_limit"), "Hello."))
-    fold = ResponseFold("s", 1, link)
+    fold = FoldedResponse("s")
     chunks = ChatChunks(include_usage=True)
     made = [chunk for event in events for chunk in chunks.translate(fold.apply(event))]
     assert "".join(chunk.choices[0].delta.content or "" for chunk in made[:-1]) == "Hello."

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
+from folded_response import FoldedResponse
 from proof.simulate import PlayedSession, draw_plan, play_plan
 from windlass import Event, RunStarted
 from windlass.core.reply_hold import visible_facts
-from windlass.server.openai.response_fold import ResponseFold
 from windlass.server.openai.stream_events import ResponseEvent, TextPieceEvent, skip_seen
 
 pytestmark = pytest.mark.slow
@@ -28,8 +28,8 @@ def watch_live(played: PlayedSession, late: Iterable[Event]) -> list[Event]:
     return [events[place] for place in sorted(events)]
 
 
-def fold_run(events: Iterable[Event], run: int) -> tuple[ResponseFold, list[ResponseEvent]]:
-    fold = ResponseFold("sim", run, lambda question: question.call_id)
+def fold_run(events: Iterable[Event], run: int) -> tuple[FoldedResponse, list[ResponseEvent]]:
+    fold = FoldedResponse("sim", run)
     return fold, [made for event in events for made in fold.apply(event)]
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from service import DirectClient
-from windlass.server.mcp.agent_calls import RunPlace
+from windlass.server.mcp.agent_calls import make_run_id
 from windlass.server.mcp.client_sessions import EventPlace
 from windlass.server.messages import HttpReply, Reply, StreamReply
 from windlass.server.openai.ids import make_id
@@ -96,7 +96,7 @@ class PatientClient:
         if route.method == "DELETE":
             return [Attempt("DELETE", "/mcp", None, headers)]
         if route.method == "GET":
-            place = EventPlace(1, RunPlace(target.session, 1).to_text())
+            place = EventPlace(1, make_run_id(target.session, 1))
             return [Attempt("GET", "/mcp", None, {**headers, "Last-Event-ID": place.to_id()})]
         return [
             Attempt("POST", "/mcp", body, headers) for body in _handshake_messages(target)
@@ -262,7 +262,7 @@ def _ag_ui_bodies(target: Target) -> Iterator[Any]:
 
 
 def _handshake_messages(target: Target) -> Iterator[dict[str, Any]]:
-    task = {"taskId": RunPlace(target.session, 1).to_text()}
+    task = {"taskId": make_run_id(target.session, 1)}
     yield _rpc("tools/call", {"name": "helper", "arguments": {"session": target.session}}, 1)
     for number, method in enumerate(("tasks/get", "tasks/result", "tasks/list"), 2):
         yield _rpc(method, task if method != "tasks/list" else {}, number)
@@ -272,7 +272,7 @@ def _handshake_messages(target: Target) -> Iterator[dict[str, Any]]:
 
 
 def _modern_attempts(target: Target) -> Iterator[Attempt]:
-    place = RunPlace(target.session, 1).to_text()
+    place = make_run_id(target.session, 1)
     calls: list[tuple[str, dict[str, Any]]] = [
         ("tools/call", {"name": "helper", "arguments": {"session": target.session}}),
         (

@@ -33,7 +33,6 @@ from windlass.server.routing import Route, RouteTable
 from windlass.server.service import Service
 from windlass.server.stored_replies import KeyedRequest
 from windlass.server.tokens import RevocableChunks
-from windlass.server.trace_context import make_trace_parent
 
 _log = get_logger(__name__)
 QUIET_ROUTES = frozenset({"readHealth", "readPageFile", "readReadiness"})
@@ -215,7 +214,9 @@ class Dispatcher:
     def _add_headers(self, request: HttpRequest, reply: Reply) -> Reply:
         headers = {**SECURITY_HEADERS, "X-Request-Id": request.request_id, **reply.headers}
         if request.trace:
-            headers["traceparent"] = make_trace_parent(request.trace, request.request_id)
+            # The same trace, with this request as its last span.
+            _, trace, _, flags = request.trace.split("-")
+            headers["traceparent"] = f"00-{trace}-{request.request_id}-{flags}"
         origin = request.header("origin")
         if origin and self.guard.is_allowed(origin):
             headers["Access-Control-Allow-Origin"] = origin

@@ -82,11 +82,13 @@ class ErrorReply(msgspec.Struct, frozen=True):
     error: ErrorBody
 
 
-def api_error_from(error: WindlassError) -> ApiError:
-    """Return what a client is told about an error of the runtime.
+def api_error_from(error: WindlassError | ApiError) -> ApiError:
+    """Return what a client is told about an error: one of the service is told as it is.
 
     What the journal says names files, servers and their errors, so it is only logged.
     """
+    if isinstance(error, ApiError):
+        return error
     message = _as_sentence(str(error))
     if isinstance(error, JournalFailed | JournalCorrupt):
         _log.warning("%s: %s", type(error).__name__, error)

@@ -5,7 +5,8 @@ the client goes away the iterator is closed, and nothing else happens.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
@@ -15,7 +16,6 @@ from windlass.core.json_bounds import has_many_keys
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError, ErrorBody, ErrorReply
 from windlass.server.session_directory import OwnedSession
-from windlass.server.trace_context import read_trace_parent
 
 __all__ = [
     "JSON_TYPE",
@@ -41,6 +41,10 @@ BODY_KEYS_MAX = 100_000
 """Keys, objects and lists in the body of a request."""
 JSON_TYPE = "application/json"
 SSE_TYPE = "text/event-stream"
+_TRACE_PARENT = re.compile(
+    "(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+)
+"""A header `traceparent` of W3C that names a trace."""
 CountBytes = Callable[[int], None]
 ReadBody = Callable[[int, CountBytes], Awaitable[bytes]]
 
@@ -222,8 +226,16 @@ class HttpRequest:
 
     @property
     def trace(self) -> str:
-        """The trace that the client belongs to, as a `traceparent`; empty if it names none."""
-        return read_trace_parent(self.header("traceparent"))
+        """The trace that the client belongs to, as a `traceparent`; empty if it names none.
+
+        A header that cannot be used is ignored, as the standard says.
+        """
+        header = self.header("traceparent").strip().lower()
+        return header if _TRACE_PARENT.fullmatch(header) else ""
+
+    def find_origin(self, public_url: str) -> str:
+        """Return where people reach the service: its public address, or that of this request."""
+        return public_url.rstrip("/") or f"{self.scheme}://{self.header('host', 'localhost')}"
 
     def accepts(self, content_type: str) -> bool:
         """Return whether the client names this type in its `Accept` header."""
@@ -260,11 +272,6 @@ class HttpRequest:
         """Return the query as a value of a type. Raises ApiError 422 if it does not fit."""
         return convert_query(self.query_lists, kind)
 
-    @property
-    def is_disconnected(self) -> bool:
-        """Whether the client has gone away."""
-        return self._disconnected.is_set()
-
     async def wait_body(self) -> None:
         """Return when the body was read, or when nobody will read it."""
         await self._body_read.wait()
@@ -272,6 +279,20 @@ class HttpRequest:
     async def wait_disconnect(self) -> None:
         """Return when the client has gone away."""
         await self._disconnected.wait()
+
+    async def outlast(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Wait for work to be done; if the client goes away first, cancel it and return False."""
+        working = asyncio.create_task(work)
+        leaving = asyncio.create_task(self.wait_disconnect())
+        try:
+            await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+            return working.done()
+        finally:
+            working.cancel()
+            leaving.cancel()
+            await asyncio.gather(working, leaving, return_exceptions=True)
 
     def mark_disconnected(self) -> None:
         """Say that the client has gone away; for the server that carries the request."""

@@ -2,7 +2,7 @@
 
 A browser has six connections to a host, so a page that shows several sessions uses one of these.
 
-The law: the id of a fact holds the place in each session that the stream follows, so that a client
+Invariant: the id of a fact holds the place in each session that the stream follows. So a client
 that comes back with `Last-Event-ID` gets every fact of each of them once.
 """
 
@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from windlass.core.events import Event, TextDelta, ThinkingDelta
+from windlass.core.events import Event
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
 from windlass.server.access import Caller
@@ -24,7 +24,7 @@ from windlass.server.feed import FeedSubscription
 from windlass.server.frames import encode_frame
 from windlass.server.service import Service
 from windlass.server.session_directory import OwnedSession
-from windlass.server.sse import RETRY_MS, Snapshot, snapshot_of
+from windlass.server.sse import RETRY_MS, Snapshot, watch_with_snapshots
 
 SESSIONS_MAX = 100
 """Sessions that one stream follows."""
@@ -126,16 +126,11 @@ class MultiplexedStream:
             await self._follow_listed(summary, summary.facts)
 
     async def _pump_session(self, session: OwnedSession, after: int) -> None:
-        name = session.name
-        await self._frames.put(encode_frame("snapshot", Snapshot(name, after)))
-        is_fresh = True
-        async with aclosing(self._service.watch(session, after)) as events:
+        async with aclosing(watch_with_snapshots(self._service, session, after)) as events:
             async for event in events:
-                if is_fresh and isinstance(event, TextDelta | ThinkingDelta):
-                    is_fresh = False
-                    await self._frames.put(encode_frame("snapshot", snapshot_of(name, event)))
-                else:
-                    await self._frames.put((name, event))
+                is_snapshot = isinstance(event, Snapshot)
+                frame = encode_frame("snapshot", event) if is_snapshot else (session.name, event)
+                await self._frames.put(frame)
 
     async def _pump_list(self, feed: FeedSubscription) -> None:
         while True:

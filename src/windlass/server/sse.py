@@ -1,6 +1,6 @@
 """Events as server-sent events.
 
-The law: only a fact has an `id:`, its number, so that a client that comes back with `Last-Event-ID`
+Invariant: only a fact has an `id:`, its number, so a client that comes back with `Last-Event-ID`
 gets every fact once. A `snapshot` says what the reply that is being written consists of so far:
 each connection begins with an empty one, and the first piece of a reply comes as one. So a client
 never shows text of a reply twice, nor text that no longer counts.
@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from windlass.core.events import RunEnded, TextDelta, ThinkingDelta
+from windlass.core.events import Event, RunEnded, TextDelta, ThinkingDelta
 from windlass.server.errors import ApiError
 from windlass.server.frames import encode_frame
 from windlass.server.owned_reading import has_queued_prompt
@@ -52,24 +52,36 @@ async def stream_session(
 ) -> AsyncGenerator[bytes]:
     """Yield the frames of a session after a fact.
 
-    Ends with the end of the last run, unless `follow` is given: then it goes on with the next run.
+    Ends with the end of the last run; with `follow`, it continues with the next run.
     """
-    yield b"retry: %d\n\n" % RETRY_MS + encode_frame("snapshot", Snapshot(session.name, after))
-    is_fresh = True
-    encode = service.frames.encode
-    async with aclosing(service.watch(session, after)) as events:
+    yield b"retry: %d\n\n" % RETRY_MS
+    async with aclosing(watch_with_snapshots(service, session, after)) as events:
         async for event in events:
-            if is_fresh and isinstance(event, TextDelta | ThinkingDelta):
-                is_fresh = False
-                yield encode_frame("snapshot", snapshot_of(session.name, event))
+            if isinstance(event, Snapshot):
+                yield encode_frame("snapshot", event)
                 continue
-            yield encode(event)
+            yield service.frames.encode(event)
             is_end = isinstance(event, RunEnded) and not follow
             if is_end and await has_ended(service, session, event.seq):
                 return
 
 
-def snapshot_of(session: str, piece: TextDelta | ThinkingDelta) -> Snapshot:
+async def watch_with_snapshots(
+    service: Service, session: OwnedSession, after: int
+) -> AsyncGenerator[Event | Snapshot]:
+    """Yield the events of a session after a fact, with the snapshots that begin a connection."""
+    yield Snapshot(session.name, after)
+    is_fresh = True
+    async with aclosing(service.watch(session, after)) as events:
+        async for event in events:
+            if is_fresh and isinstance(event, TextDelta | ThinkingDelta):
+                is_fresh = False
+                yield _snapshot_of(session.name, event)
+            else:
+                yield event
+
+
+def _snapshot_of(session: str, piece: TextDelta | ThinkingDelta) -> Snapshot:
     """Return the first piece of a reply, which is all of it so far, as a snapshot."""
     if isinstance(piece, TextDelta):
         return Snapshot(session, piece.seq, text=piece.text)

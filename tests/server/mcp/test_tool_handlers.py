@@ -13,7 +13,7 @@ import mcp_types as types
 from windlass import Agent
 from windlass.journals.memory import MemoryJournal
 from windlass.server.access import Caller
-from windlass.server.mcp.agent_calls import RunPlace
+from windlass.server.mcp.agent_calls import make_run_id, split_run_id
 from windlass.server.mcp.questions import read_form
 from windlass.server.mcp.server import ToolHandlers
 from windlass.server.service import Service
@@ -56,9 +56,9 @@ async def test_nobody_cancels_the_call_of_another() -> None:
         assert result.structured_content["outcome"] == "cancelled"
 
 
-def test_a_place_is_found_again_whatever_the_session_is_called() -> None:
+def test_a_run_is_found_again_whatever_the_session_is_called() -> None:
     for session in ("s", "ann.a:b", "a/b:c"):
-        assert RunPlace.from_text(RunPlace(session, 3).to_text()) == RunPlace(session, 3)
+        assert split_run_id(make_run_id(session, 3)) == (session, 3)
 
 
 @pytest.mark.parametrize(

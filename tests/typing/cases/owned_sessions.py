@@ -7,9 +7,8 @@ from windlass.core.session_summary import SessionSummary
 from windlass.core.verdicts import Allow
 from windlass.ports import Journal
 from windlass.server.access import Caller
-from windlass.server.openai.following import RunFollower
+from windlass.server.client_run import ClientRun
 from windlass.server.owned_reading import is_caught_up, read_recorded_facts
-from windlass.server.messages import HttpRequest
 from windlass.server.service import Service
 from windlass.server.session_directory import OwnedSession
 
@@ -37,9 +36,9 @@ async def use_a_name(service: Service, journal: Journal, name: str) -> None:
     await is_caught_up(journal, name, 1)
 
 
-def follow_a_name(service: Service, request: HttpRequest, name: str) -> RunFollower:
+def follow_a_name(service: Service, name: str) -> ClientRun:
     # expect: "str" is not assignable to "OwnedSession"
-    return RunFollower(service, request, name, 1)
+    return ClientRun(service, name, 1)
 
 
 async def use_what_is_only_listed(service: Service, listed: SessionSummary) -> None:

@@ -27,9 +27,7 @@ def build_card(service: Service, request: HttpRequest, name: str) -> dict[str, A
     """Return the card of an agent, with the public address of the service or the request's."""
     description = _describe_agent(service.agents[name])
     path = f"/a2a/{quote(name)}" if name else "/a2a"
-    origin = service.outside.public_url.rstrip("/")
-    if not origin:
-        origin = f"{request.scheme}://{request.header('host', 'localhost')}"
+    origin = request.find_origin(service.outside.public_url)
     return {
         "name": name or "agent",
         "description": description,

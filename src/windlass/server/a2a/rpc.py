@@ -1,13 +1,12 @@
 """The methods of A2A over JSON-RPC, each with what a caller must be allowed to do."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import TypeVar
 
 import msgspec
 
-from windlass.core.errors import NothingToDo, WindlassError
+from windlass.core.errors import WindlassError
 from windlass.core.projection.runs import RunView
 from windlass.core.projection.view import Projection
 from windlass.core.session_query import SessionQuery
@@ -15,8 +14,9 @@ from windlass.core.session_summary import SessionState
 from windlass.server.a2a.errors import make_error, shape_error
 from windlass.server.a2a.exchange import (
     TaskExchange,
-    find_context,
+    find_task,
     push_not_supported,
+    send_message,
     task_ended,
 )
 from windlass.server.a2a.tasks import build_task, task_state
@@ -33,6 +33,7 @@ from windlass.server.a2a.wire import (
     TaskPage,
     TaskParams,
 )
+from windlass.server.client_run import find_known
 from windlass.server.errors import ApiError, api_error_from
 from windlass.server.messages import HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.served_agents import find_agent
@@ -98,49 +99,32 @@ class RpcCall:
     def _reply(self, result: object) -> HttpReply:
         return HttpReply(body=RpcReply(jsonrpc="2.0", id=self._rpc.id, result=result))
 
-    def _exchange(self) -> TaskExchange:
-        return TaskExchange(self._service, self._caller, self._agent)
-
     # Messages.
 
     async def send_message(self) -> Reply:
         params = self._read_params(SendParams)
         configuration = params.configuration or SendConfiguration()
-        exchange = self._exchange()
-        await exchange.send(params, self._request.trace)
-        if configuration.return_immediately:
-            run = await exchange.wait_begun()
-        else:
-            run = await self._wait(exchange)
-        task = exchange.build_task(run, configuration.history_length)
-        return self._reply(StreamItem(task=task))
-
-    async def _wait(self, exchange: TaskExchange) -> RunView:
-        """Return the run once it has ended or asks, or when the client has gone away."""
-        waiting = asyncio.ensure_future(exchange.wait())
-        leaving = asyncio.ensure_future(self._request.wait_disconnect())
-        try:
-            await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            return waiting.result() if waiting.done() else await exchange.wait_begun()
-        finally:
-            waiting.cancel()
-            leaving.cancel()
-            await asyncio.gather(waiting, leaving, return_exceptions=True)
+        exchange = await self._take_message(params)
+        is_patient = not configuration.return_immediately
+        if not is_patient or not await self._request.outlast(exchange.wait()):
+            await exchange.wait_begun()
+        return self._reply(StreamItem(task=exchange.build_task(configuration.history_length)))
 
     async def stream_message(self) -> Reply:
         params = self._read_params(SendParams)
         configuration = params.configuration or SendConfiguration()
-        exchange = self._exchange()
-        await exchange.send(params, self._request.trace)
-        return self._stream(exchange, configuration.history_length)
+        return self._stream(await self._take_message(params), configuration.history_length)
+
+    async def _take_message(self, params: SendParams) -> TaskExchange:
+        trace = self._request.trace
+        return await send_message(self._service, self._caller, self._agent, params, trace)
 
     async def subscribe_to_task(self) -> Reply:
         params = self._read_params(TaskParams)
-        exchange = self._exchange()
-        run = await exchange.find_task(params.id)
-        if not run.is_open:
+        run = await find_task(self._service, self._caller, params.id)
+        if run.has_ended:
             raise task_ended(params.id)
-        return self._stream(exchange, params.history_length)
+        return self._stream(TaskExchange(run), params.history_length)
 
     def _stream(self, exchange: TaskExchange, history_length: int | None) -> StreamReply:
         return StreamReply(self._frames(exchange, history_length), headers=STREAM_HEADERS)
@@ -153,39 +137,29 @@ class RpcCall:
                 async for item in items:
                     yield _encode_frame(RpcReply(jsonrpc="2.0", id=self._rpc.id, result=item))
         except (ApiError, WindlassError) as error:
-            told = error if isinstance(error, ApiError) else api_error_from(error)
-            failed = make_error(told)
+            failed = make_error(api_error_from(error))
             yield _encode_frame(RpcReply(jsonrpc="2.0", id=self._rpc.id, error=failed))
 
     # Tasks.
 
     async def get_task(self) -> Reply:
         params = self._read_params(TaskParams)
-        exchange = self._exchange()
-        run = await exchange.find_task(params.id)
-        return self._reply(exchange.build_task(run, params.history_length))
+        run = await find_task(self._service, self._caller, params.id)
+        return self._reply(TaskExchange(run).build_task(params.history_length))
 
     async def cancel_task(self) -> Reply:
         self._caller.require("start")
         params = self._read_params(TaskParams)
-        exchange = self._exchange()
-        run = await exchange.find_task(params.id)
-        ended = ApiError(
-            409,
-            "task_not_cancelable",
-            f"The task {params.id!r} has ended.",
-            "Read it with GetTask.",
-        )
-        if not run.is_open:
-            raise ended
-        try:
-            receipt = await self._service.cancel(exchange.session, run=run.number)
-            with suppress(TimeoutError):
-                await receipt.taken(CANCEL_WAIT_S)
-        except NothingToDo:
-            raise ended from None
-        run = await exchange.find_task(params.id)
-        return self._reply(exchange.build_task(run))
+        run = await find_task(self._service, self._caller, params.id)
+        if run.has_ended or not await run.cancel(wait_s=CANCEL_WAIT_S):
+            raise ApiError(
+                409,
+                "task_not_cancelable",
+                f"The task {params.id!r} has ended.",
+                "Read it with GetTask.",
+            )
+        run = await find_task(self._service, self._caller, params.id)
+        return self._reply(TaskExchange(run).build_task())
 
     async def list_tasks(self) -> Reply:
         params = self._read_params(ListParams)
@@ -205,7 +179,7 @@ class RpcCall:
 
     async def _list_context(self, params: ListParams, size: int) -> TaskPage:
         """Return the runs of one session, the last one first."""
-        session = await find_context(self._service, self._caller, params.context_id)
+        session = await find_known(self._service, self._caller, params.context_id)
         if session is None:
             return TaskPage((), "", size, 0)
         view = session.view
@@ -291,9 +265,7 @@ async def answer_rpc(service: Service, request: HttpRequest) -> Reply:
         if request.params.get("agent"):
             find_agent(service.agents, request.params["agent"])
         return await RpcCall(service, request, rpc).answer()
-    except ApiError as error:
-        return shape_error(error, rpc_id)
-    except WindlassError as error:
+    except (ApiError, WindlassError) as error:
         return shape_error(api_error_from(error), rpc_id)
 
 

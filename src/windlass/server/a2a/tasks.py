@@ -23,6 +23,7 @@ from windlass.server.a2a.wire import (
     TaskStatus,
 )
 from windlass.server.answers import ANSWER_SCHEMA, question_id
+from windlass.server.client_run import describe_end
 
 ANSWER_ARTIFACT = "answer"
 """The one artifact of a task: the last reply of its run."""
@@ -41,13 +42,6 @@ def split_task_id(name: str) -> tuple[str, int]:
     if not mark or not run.isascii() or not run.isdecimal():
         return "", 0
     return session, int(run)
-
-
-def find_run(view: Projection, number: int) -> RunView | None:
-    """Return a run of a session by its number, or None."""
-    if view.run is not None and view.run.number == number:
-        return view.run
-    return next((run for run in view.runs if run.number == number), None)
 
 
 def build_task(
@@ -81,9 +75,8 @@ def build_status(view: Projection, run: RunView) -> TaskStatus:
         case "TASK_STATE_INPUT_REQUIRED":
             message = agent_message(view, run, f"question-{view.seq}", *_question_parts(view))
         case "TASK_STATE_FAILED" | "TASK_STATE_REJECTED" | "TASK_STATE_CANCELED":
-            text = run.fault.message if run.fault is not None else run.reason
             parts = (
-                A2aPart(text=text or f"The run ended as {run.outcome}."),
+                A2aPart(text=describe_end(run)),
                 A2aPart(data={"outcome": run.outcome}),
             )
             message = agent_message(view, run, f"end-{run.number}", *parts)

@@ -20,14 +20,6 @@ TaskState = Literal[
     "TASK_STATE_INPUT_REQUIRED",
     "TASK_STATE_REJECTED",
 ]
-TERMINAL_STATES: frozenset[TaskState] = frozenset(
-    (
-        "TASK_STATE_COMPLETED",
-        "TASK_STATE_FAILED",
-        "TASK_STATE_CANCELED",
-        "TASK_STATE_REJECTED",
-    )
-)
 
 
 class A2aStruct(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

@@ -10,25 +10,19 @@ from windlass.core.projection.view import Projection
 from windlass.server.ag_ui import wire
 from windlass.server.ag_ui.inputs import RunInput
 from windlass.server.answers import ANSWER_SCHEMA, question_id
+from windlass.server.client_run import ClientRun, describe_end
 
 PAUSE_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
 
 
-def find_interrupts(
-    view: Projection, answered: frozenset[str] = frozenset()
-) -> tuple[wire.AgUiInterrupt, ...]:
-    """Return what the open run waits for a person for, without what was answered just now."""
-    run = view.run
-    if run is None or not run.is_open:
-        return ()
-    match view.status.waits_for:
-        case "person":
-            asked = (make_interrupt(view, question) for question in view.questions)
-        case "continue":
-            asked = iter((make_pause_interrupt(view, run),))
-        case _:
-            asked = iter(())
-    return tuple(interrupt for interrupt in asked if interrupt.id not in answered)
+def find_interrupts(run: ClientRun) -> tuple[wire.AgUiInterrupt, ...]:
+    """Return what a run waits for a person for, without what was answered just now."""
+    waits = run.waits
+    view = run.view
+    if run.run is not None and run.pause_id in waits:
+        return (make_pause_interrupt(run.pause_id, run.run),)
+    asked = (make_interrupt(view, question) for question in view.questions)
+    return tuple(interrupt for interrupt in asked if interrupt.id in waits)
 
 
 def make_interrupt(view: Projection, question: OpenQuestion) -> wire.AgUiInterrupt:
@@ -56,21 +50,16 @@ def make_interrupt(view: Projection, question: OpenQuestion) -> wire.AgUiInterru
     )
 
 
-def make_pause_interrupt(view: Projection, run: RunView) -> wire.AgUiInterrupt:
+def make_pause_interrupt(name: str, run: RunView) -> wire.AgUiInterrupt:
     """Return a pause as something that a person can end."""
     pause = run.pause
     because = f": {pause.reason}" if pause is not None and pause.reason else ""
     return wire.AgUiInterrupt(
-        id=pause_id(view.session, run.number),
+        id=name,
         reason="windlass:paused",
         message=f"The run is paused{because}. Resolve this to go on, or cancel it to end the run.",
         response_schema=PAUSE_SCHEMA,
     )
-
-
-def pause_id(session: str, run: int) -> str:
-    """Return the id of the interrupt that stands for the pause of a run."""
-    return f"{session}:paused:{run}"
 
 
 def end_stream(
@@ -103,13 +92,6 @@ def end_stream(
         usage=usage,
         metadata=metadata,
     )
-
-
-def describe_end(run: RunView) -> str:
-    """Return why a run came to no answer, in words."""
-    if run.fault is not None:
-        return run.fault.message
-    return run.reason or f"The run ended as {run.outcome}."
 
 
 def count_usage(ledger: Ledger, before: Ledger) -> Iterator[wire.TokenUsage]:

@@ -16,9 +16,9 @@ async def run_agent(service: Service, request: HttpRequest) -> StreamReply:
     """Begin a run, answer its questions or show it again, and stream it."""
     run_input = await request.decode(RunInput)
     agent = request.params.get("agent", "")
-    run = AgUiRun(service, request.caller, run_input, agent, request.trace)
-    await run.begin()
-    return StreamReply(run.stream(), headers=STREAM_HEADERS)
+    exchange = AgUiRun(service, request.caller, run_input, agent, request.trace)
+    run = await exchange.begin()
+    return StreamReply(exchange.stream(run), headers=STREAM_HEADERS)
 
 
 async def read_capabilities(service: Service, request: HttpRequest) -> HttpReply:

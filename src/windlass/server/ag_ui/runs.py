@@ -7,16 +7,15 @@ import msgspec
 
 from windlass.agent.options import OnBusy
 from windlass.core.errors import WindlassError
-from windlass.core.events import CallAnswered, Delta, Event, RunSuspended
+from windlass.core.events import CallAnswered, RunStarted
 from windlass.core.messages import Ledger
-from windlass.core.projection.project import apply_event
 from windlass.core.projection.runs import RunView
 from windlass.core.projection.view import Projection
 from windlass.core.verdicts import Deny, PersonAnswer
 from windlass.server.access import Caller
 from windlass.server.ag_ui import wire
 from windlass.server.ag_ui.conversation import find_new_messages
-from windlass.server.ag_ui.endings import end_stream, find_interrupts, pause_id
+from windlass.server.ag_ui.endings import end_stream, find_interrupts
 from windlass.server.ag_ui.inputs import (
     NewPrompt,
     ResumeEntry,
@@ -25,10 +24,10 @@ from windlass.server.ag_ui.inputs import (
     read_prompt,
 )
 from windlass.server.ag_ui.translation import SessionTranslator
-from windlass.server.answers import QuestionClosed, give_answer, question_id, read_answer
+from windlass.server.answers import QuestionClosed, read_answer
+from windlass.server.client_run import ClientRun, find_known
 from windlass.server.errors import ApiError, api_error_from
 from windlass.server.service import Service, StartRequest
-from windlass.server.session_directory import OwnedSession
 
 ABANDONED = "A person gave no answer and let the question go."
 WARNING_EVENT = "windlass.warning"
@@ -58,55 +57,40 @@ class AgUiRun:
         self._input = run_input
         self._agent = agent
         self._trace = trace
-        self._session: OwnedSession | None = None
-        self._view = Projection()
-        self._run = 0
-        """The run whose events are sent."""
         self._before = Ledger()
-        self._answered: frozenset[str] = frozenset()
         self._sends_snapshot = False
         self._notices: list[wire.CustomEvent] = []
 
-    async def begin(self) -> None:
+    async def begin(self) -> ClientRun:
         """Do what the client asks for, so that the stream only has to show it.
 
         Raises ApiError and WindlassError: then there is no stream.
         """
-        session = self._session = await self._find_thread()
+        session = await find_known(self._service, self._caller, self._input.thread_id)
         view = None if session is None else session.view
         new = find_new_messages(view, self._input.messages)
         prompt = read_prompt(self._input, new)
         self._warn(*prompt.warnings)
-        if self._input.resume:
-            if session is None or view is None:
-                raise _nothing_to_show(self._input.thread_id)
-            await self._resume(session, view, self._input.resume)
-            if prompt.parts:
-                self._caller.require("start")
-                await self._service.steer(session, prompt.parts, key=prompt.key)
-        elif prompt.parts:
-            await self._start(view, prompt)
-        elif view is None or view.run is None:
+        if prompt.parts and not self._input.resume:
+            return await self._start(view, prompt)
+        if session is None or session.view.run is None:
             raise _nothing_to_show(self._input.thread_id)
-        else:
-            self._view = view
-            self._run = view.run.number
+        run = ClientRun(self._service, session, session.view.run.number)
+        if not self._input.resume:
             self._sends_snapshot = True
+            return run
+        await self._resume(run, session.view.run, self._input.resume)
+        if prompt.parts:
+            self._caller.require("start")
+            await self._service.steer(session, prompt.parts, key=prompt.key)
+        return run
 
-    async def _find_thread(self) -> OwnedSession | None:
-        try:
-            return await self._service.find_session(self._caller, self._input.thread_id)
-        except ApiError as error:
-            if error.code != "session_not_found":
-                raise
-            return None
-
-    async def _start(self, view: Projection | None, prompt: NewPrompt) -> None:
-        self._caller.require("start")
+    async def _start(self, view: Projection | None, prompt: NewPrompt) -> ClientRun:
         warnings: list[str] = []
         earlier = () if view is not None else tuple(read_earlier(prompt.earlier, warnings))
         self._warn(*warnings)
-        handle = await self._service.start_run(
+        run = await ClientRun.start(
+            self._service,
             self._caller,
             StartRequest(
                 prompt=prompt.parts,
@@ -118,12 +102,10 @@ class AgUiRun:
                 trace=self._trace,
             ),
         )
-        self._session = await self._service.find_session(self._caller, handle.session)
-        self._view = view or Projection(handle.session)
-        self._run = handle.run
-        is_new = self._view.run is None or handle.run > self._view.run.number
+        is_new = run.view.run is None or run.number > run.view.run.number
         # A request that came again finds its run under way; what it had shown may be lost.
-        self._sends_snapshot = not is_new or self._lacks_messages()
+        self._sends_snapshot = not is_new or self._lacks_messages(run.view)
+        return run
 
     def _read_props(self) -> ServiceProps:
         props = self._input.forwarded_props
@@ -148,65 +130,43 @@ class AgUiRun:
         return read
 
     async def _resume(
-        self, session: OwnedSession, view: Projection, entries: tuple[ResumeEntry, ...]
+        self, run: ClientRun, before: RunView, entries: tuple[ResumeEntry, ...]
     ) -> None:
         """Give the answers. One that comes too late is told to the client, and the run goes on."""
-        self._caller.require("answer")
-        run = view.run
-        self._view = view
-        self._run = run.number if run is not None else 0
-        self._before = run.ledger if run is not None else Ledger()
-        paused = pause_id(session.name, self._run)
+        self._before = before.ledger
         # All are read before the first one is given: a request counts as a whole or not at all.
         answers = {
             entry.interrupt_id: _read_entry(entry)
             for entry in entries
-            if entry.interrupt_id != paused
+            if entry.interrupt_id != run.pause_id
         }
-        asked = frozenset(question_id(question) for question in view.questions)
         for entry in entries:
-            if entry.interrupt_id == paused:
-                await self._end_pause(session, entry)
+            if entry.interrupt_id == run.pause_id:
+                await run.end_pause(resume=entry.status != "cancelled")
                 continue
-            answer = answers[entry.interrupt_id]
             try:
-                taken = await give_answer(self._service, self._caller, entry.interrupt_id, answer)
+                closed = await run.answer(entry.interrupt_id, answers[entry.interrupt_id])
             except ApiError as error:
                 if error.status != 404:  # noqa: PLR2004 - not found
                     raise
                 self._warn(f"The resume entry for {entry.interrupt_id} was ignored: {error}")
                 continue
-            if isinstance(taken, QuestionClosed):
-                self._tell_closed(taken)
-                # It is decided, though the view may show it until a driver takes the answer.
-                self._answered |= asked & {entry.interrupt_id}
-            else:
-                self._answered |= asked - taken
-        self._sends_snapshot = self._lacks_messages()
+            if closed is not None:
+                self._notices.append(_tell_closed(closed))
+        self._sends_snapshot = self._lacks_messages(run.view)
 
-    async def _end_pause(self, session: OwnedSession, entry: ResumeEntry) -> None:
-        self._caller.require("start")
-        self._answered |= {entry.interrupt_id}
-        if entry.status == "cancelled":
-            await self._service.cancel(session, run=self._run)
-        else:
-            await self._service.resume(session)
-
-    def _lacks_messages(self) -> bool:
+    def _lacks_messages(self, view: Projection) -> bool:
         """Whether the conversation has messages that the client does not know."""
         known = {message.id for message in self._input.messages}
-        snapshot = SessionTranslator(self._view, self._input.messages).snapshot()
+        snapshot = SessionTranslator(view, self._input.messages).snapshot()
         return any(message.id not in known for message in snapshot.messages)
 
     def _warn(self, *texts: str) -> None:
         self._notices += (wire.CustomEvent(WARNING_EVENT, {"message": text}) for text in texts)
 
-    def _tell_closed(self, closed: QuestionClosed) -> None:
-        self._notices.append(wire.CustomEvent(ANSWERED_EVENT, msgspec.to_builtins(closed)))
-
     # The stream.
 
-    async def stream(self) -> AsyncGenerator[bytes]:
+    async def stream(self, run: ClientRun) -> AsyncGenerator[bytes]:
         """Yield the frames of the run, up to its end or its next question."""
         started = wire.RunStartedEvent(
             self._input.thread_id, self._input.run_id, wire.PROTOCOL_VERSION
@@ -215,71 +175,56 @@ class AgUiRun:
         for notice in self._notices:
             yield wire.encode_frame(notice)
         try:
-            async with aclosing(self._translate_events()) as events:
+            async with aclosing(self._translate_events(run)) as events:
                 async for event in events:
                     yield wire.encode_frame(event)
         except (ApiError, WindlassError) as error:
-            failed = error if isinstance(error, ApiError) else api_error_from(error)
+            failed = api_error_from(error)
             yield wire.encode_frame(wire.RunErrorEvent(str(failed), failed.code))
 
-    async def _translate_events(self) -> AsyncGenerator[wire.AgUiEvent]:
-        translator = SessionTranslator(self._view, self._input.messages)
+    async def _translate_events(self, run: ClientRun) -> AsyncGenerator[wire.AgUiEvent]:
+        translator = SessionTranslator(run.view, self._input.messages)
         if self._sends_snapshot:
             yield translator.snapshot()
         # An answer is followed by a fact: only then it shows how the run goes on.
-        for event in self._end(translator) if not self._answered else ():
-            yield event
-            if isinstance(event, wire.RunFinishedEvent | wire.RunErrorEvent):
-                return
-        if self._session is None:
+        if not run.has_answered and run.is_stopped:
+            for made in self._end(run, translator):
+                yield made
             return
-        async with aclosing(self._service.watch(self._session, self._view.seq)) as events:
+        async with aclosing(run.follow()) as events:
             async for event in events:
-                if translator.view.run is None or translator.view.run.number < self._run:
-                    # The run before it is still ending, because this one replaces it.
-                    view = apply_event(translator.view, event)
-                    translator = SessionTranslator(view, self._input.messages)
+                if isinstance(event, RunStarted):
+                    # A run that this one replaces may have ended only now.
+                    translator = SessionTranslator(run.view, self._input.messages)
                     continue
-                for made in translator.translate(event):
+                for made in translator.translate(event, run.view):
                     yield made
-                for made in self._end_after(event, translator):
-                    yield made
-                    if isinstance(made, wire.RunFinishedEvent | wire.RunErrorEvent):
-                        return
+                if isinstance(event, CallAnswered):
+                    for told in _tell_other_answer(event, run):
+                        yield told
+                if run.stops_at(event):
+                    for made in self._end(run, translator):
+                        yield made
+                    return
 
-    def _end_after(self, event: Event, translator: SessionTranslator) -> Iterator[wire.AgUiEvent]:
-        if isinstance(event, CallAnswered):
-            yield from self._tell_other_answer(event, translator.view)
-        if not isinstance(event, Delta) or isinstance(event, RunSuspended):
-            yield from self._end(translator)
-
-    def _tell_other_answer(
-        self, fact: CallAnswered, view: Projection
-    ) -> Iterator[wire.CustomEvent]:
-        """Tell the client if another answer than its own was taken."""
-        asked_id = f"{view.session}:{fact.call_id}:{fact.digest}"
-        if asked_id in self._answered and fact.by != self._caller.author:
-            answer = "denied" if isinstance(fact.verdict, Deny) else "allowed"
-            closed = QuestionClosed(asked_id, answer, fact.by)
-            yield wire.CustomEvent(ANSWERED_EVENT, msgspec.to_builtins(closed))
-
-    def _end(self, translator: SessionTranslator) -> Iterator[wire.AgUiEvent]:
-        """Yield the end of the stream, if the run has ended or waits for a person."""
-        view = translator.view
-        run = _find_run(view, self._run)
-        if run is None:
-            return
-        interrupts = find_interrupts(view, self._answered) if run.is_open else ()
-        if run.is_open and not interrupts:
-            return
+    def _end(self, run: ClientRun, translator: SessionTranslator) -> Iterator[wire.AgUiEvent]:
+        """Yield the end of the stream: the run has ended, or waits for a person."""
+        interrupts = find_interrupts(run)
         yield from translator.close(interrupts)
-        yield end_stream(view, run, self._input, interrupts, self._before)
+        shown = run.run or RunView(run.number)
+        yield end_stream(run.view, shown, self._input, interrupts, self._before)
 
 
-def _find_run(view: Projection, number: int) -> RunView | None:
-    if view.run is not None and view.run.number == number:
-        return view.run
-    return next((run for run in view.runs if run.number == number), None)
+def _tell_other_answer(fact: CallAnswered, run: ClientRun) -> Iterator[wire.CustomEvent]:
+    """Tell the client if another answer than its own was taken."""
+    asked_id = f"{run.session.name}:{fact.call_id}:{fact.digest}"
+    if run.has_given(asked_id) and fact.by != run.caller.author:
+        answer = "denied" if isinstance(fact.verdict, Deny) else "allowed"
+        yield _tell_closed(QuestionClosed(asked_id, answer, fact.by))
+
+
+def _tell_closed(closed: QuestionClosed) -> wire.CustomEvent:
+    return wire.CustomEvent(ANSWERED_EVENT, msgspec.to_builtins(closed))
 
 
 def _read_entry(entry: ResumeEntry) -> PersonAnswer:

@@ -1,6 +1,6 @@
 """Events of a session in, events of AG-UI out.
 
-The law: what is sent follows from the projection after each event, compared with what was sent
+Invariant: what is sent follows from the projection after each event, compared with what was sent
 before. So a client that comes late, or sees an attempt break off, ends up with the same messages.
 """
 
@@ -24,8 +24,8 @@ from windlass.server.ag_ui.conversation import (
 )
 from windlass.server.ag_ui.inputs import InputMessage
 from windlass.server.reply_following import (
+    AttemptDropped,
     ReplyFollower,
-    ReplyNews,
     ReplyReplaced,
     ReplySettled,
     TextWritten,
@@ -57,10 +57,10 @@ class SessionTranslator:
         """The calls whose result was sent."""
         self._agents: dict[str, SessionTranslator] = {}
 
-    def translate(self, event: Event) -> Iterator[wire.AgUiEvent]:
-        """Yield what an event means to the client."""
-        self.view = apply_event(self.view, event)
-        yield from self._send_news(self._replies.follow_text(self.view))
+    def translate(self, event: Event, view: Projection) -> Iterator[wire.AgUiEvent]:
+        """Yield what an event means to the client, given the view after it."""
+        self.view = view
+        yield from self._send_news(event)
         match event:
             case TextDelta() | ThinkingDelta():
                 return
@@ -68,8 +68,7 @@ class SessionTranslator:
                 yield from self._translate_nested(event)
             case _:
                 yield from self._change_step()
-                yield from self._send_news(self._replies.follow_replies(self.view))
-                for entry in self.view.tail:
+                for entry in view.tail:
                     if isinstance(entry, ReplyEntry):
                         yield from self._show_calls(entry)
 
@@ -98,19 +97,21 @@ class SessionTranslator:
 
     # Replies.
 
-    def _send_news(self, news: Iterator[ReplyNews]) -> Iterator[wire.AgUiEvent]:
-        for piece in news:
+    def _send_news(self, event: Event) -> Iterator[wire.AgUiEvent]:
+        for piece in self._replies.follow(event, self.view):
             match piece:
-                case TextWritten(step, _, "thinking", text):
-                    yield from self._writer.write_thinking(step, text)
-                case TextWritten(step, attempt, _, text):
-                    message = step_id(step)
-                    if self._owner and attempt > 1:
+                case TextWritten(attempt, "thinking", text):
+                    yield from self._writer.write_thinking(attempt.step, text)
+                case TextWritten(attempt, _, text):
+                    message = step_id(attempt.step)
+                    if self._owner and attempt.number > 1:
                         # No snapshot takes back what a sub-agent showed, so its next attempt is
                         # a message of its own.
-                        message = f"{message}.{attempt}"
+                        message = f"{message}.{attempt.number}"
                     yield from self._writer.write_text(message, text)
-                case ReplyReplaced():
+                case AttemptDropped(shown=False):
+                    pass
+                case ReplyReplaced() | AttemptDropped():
                     yield from self._writer.close()
                     if not self._owner:
                         yield self.snapshot()
@@ -189,7 +190,9 @@ class SessionTranslator:
                 parent_tool_call_id=self._prefix + event.call_id,
             )
         inner: Any = event.event
-        yield from agent.translate(inner)
+        view = apply_event(agent.view, inner)
+        if view is not agent.view:
+            yield from agent.translate(inner, view)
         if isinstance(inner, RunEnded):
             del self._agents[session]
             yield from agent.close()

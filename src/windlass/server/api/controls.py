@@ -17,8 +17,6 @@ from windlass.server.routing import Route
 from windlass.server.run_controls import TAKEN_WAIT_S
 from windlass.server.service import Service
 
-"""How long a reply waits for the run to take a message."""
-
 
 class AnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An answer to a question, bound to the arguments that were shown."""

@@ -1,188 +1,165 @@
 """A tool call: start a run, follow it, and ask what it asks.
 
-The law: the run is a task of the service. What ends here is the wait for it, and nothing else,
+Invariant: the run is a task of the service. What ends here is the wait for it, and nothing else,
 unless the client asks for the run to be cancelled.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import Any
 
 import mcp_types as types
-import msgspec
 from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import NoBackChannelError
 
 from windlass.core.events import StepProposed
-from windlass.core.projection.project import apply_event
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.logs import get_logger
 from windlass.server.access import Caller
-from windlass.server.answers import give_answer, question_id
+from windlass.server.answers import question_id
+from windlass.server.client_run import ClientRun
 from windlass.server.errors import ApiError
 from windlass.server.mcp.agent_tools import AgentToolInput, make_result
 from windlass.server.mcp.questions import is_too_long, make_form, read_form
+from windlass.server.run_controls import TAKEN_WAIT_S
 from windlass.server.service import Service
-from windlass.server.session_directory import OwnedSession
 from windlass.server.start_request import StartRequest
 
 _log = get_logger(__name__)
 RequestContext = ServerRequestContext[Any, Any]
 
 
-class RunPlace(NamedTuple):
-    """A run: what a client needs to find it again."""
-
-    session: str
-    run: int
-
-    def to_text(self) -> str:
-        """Return the place as an opaque text."""
-        return f"{self.run}:{self.session}"
-
-    @classmethod
-    def from_text(cls, text: str) -> "RunPlace":
-        """Read a place. Raises ApiError 404 if it is not one."""
-        number, _, session = text.partition(":")
-        if not number.isdecimal() or not session:
-            raise ApiError(
-                404, "run_not_found", f"There is no run {text[:100]!r}.", "Call the tool again."
-            )
-        return cls(session, int(number))
+def make_run_id(session: str, run: int) -> str:
+    """Return what a client needs to find a run again, as an opaque text."""
+    return f"{run}:{session}"
 
 
-class AgentCalls:
-    """The tool calls of the clients of one service."""
+def split_run_id(run_id: str) -> tuple[str, int]:
+    """Return the session and the number of a run; ("", 0) if it cannot be the id of one."""
+    number, _, session = run_id.partition(":")
+    return (session, int(number)) if number.isdecimal() and session else ("", 0)
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
-    async def begin(
-        self, caller: Caller, agent: str, task: AgentToolInput, key: str = ""
-    ) -> RunPlace:
-        """Start a run, or find the last one of a session if there is no prompt.
+async def find_call(service: Service, caller: Caller, run_id: str) -> ClientRun:
+    """Return the run of a call. Raises ApiError 404 if it is not one of the caller's."""
+    session, number = split_run_id(run_id)
+    run = await ClientRun.find(service, caller, session, number) if session else None
+    if run is None:
+        raise ApiError(
+            404, "run_not_found", f"There is no run {run_id[:100]!r}.", "Call the tool again."
+        )
+    return run
 
-        The same `key` never begins a second run. Raises ApiError, and WindlassError as
-        `Agent.start` does.
-        """
-        if task.prompt.strip():
-            caller.require("start")
-            request = StartRequest(prompt=task.prompt, agent=agent, session=task.session, key=key)
-            handle = await self._service.start_run(caller, request)
-            return RunPlace(handle.session, handle.run)
-        caller.require("watch")
-        view = (await self._service.find_session(caller, task.session)).view
-        return RunPlace(view.session, view.run.number if view.run is not None else 0)
 
-    async def read(self, caller: Caller, place: RunPlace) -> Projection:
-        """Return the view of a run's session. Raises ApiError 404 if it is not the caller's."""
-        return (await self.find(caller, place)).view
+async def begin_call(
+    service: Service, caller: Caller, agent: str, task: AgentToolInput, key: str = ""
+) -> ClientRun:
+    """Start a run, or find the last one of a session if there is no prompt.
 
-    async def find(self, caller: Caller, place: RunPlace) -> OwnedSession:
-        """Return the session of a run. Raises ApiError 404 if it is not the caller's."""
-        session = await self._service.find_session(caller, place.session)
-        run = session.view.run
-        # A place holds the full name. The same text as a short name is another session.
-        if session.name != place.session or run is None or run.number < place.run:
-            raise ApiError(
-                404,
-                "run_not_found",
-                f"There is no run {place.run} in {place.session}.",
-                "Call the tool again.",
-            )
-        return session
+    The same `key` never begins a second run. Raises ApiError, and WindlassError as `Agent.start`
+    does.
+    """
+    if task.prompt.strip():
+        request = StartRequest(prompt=task.prompt, agent=agent, session=task.session, key=key)
+        return await ClientRun.start(service, caller, request)
+    caller.require("watch")
+    session = await service.find_session(caller, task.session)
+    return ClientRun(service, session, session.view.run.number if session.view.run else 0)
 
-    async def follow(self, caller: Caller, place: RunPlace) -> AsyncGenerator[Projection]:
-        """Yield the session after each event that matters, up to the end of the run."""
-        view = Projection(place.session)
-        questions: tuple[OpenQuestion, ...] = ()
-        session = await self.find(caller, place)
-        async with aclosing(self._service.watch(session)) as events:
-            async for event in events:
-                view = apply_event(view, event)
-                if view.seq < session.view.seq:
-                    continue
-                ended = has_ended(view, place)
-                if ended or isinstance(event, StepProposed) or view.questions != questions:
-                    questions = view.questions
-                    yield view
-                if ended:
-                    return
 
-    async def answer(self, caller: Caller, responses: types.InputResponses) -> None:
-        """Give the answers that a client collected. One that came too late changes nothing."""
-        caller.require("answer")
-        for asked, response in responses.items():
-            reply = read_form(response) if isinstance(response, types.ElicitResult) else None
-            if reply is not None:
-                await give_answer(self._service, caller, asked, reply)
+async def cancel_call(run: ClientRun) -> None:
+    """Cancel the run of a call, if it has not ended."""
+    run.caller.require("start")
+    if not run.has_ended:
+        await run.cancel("cancelled by a client", TAKEN_WAIT_S)
 
-    async def wait(
-        self, ctx: RequestContext, caller: Caller, place: RunPlace
-    ) -> types.CallToolResult | types.InputRequiredResult:
-        """Wait for the end of a run, and have its questions answered by the client's user.
 
-        Returns the result so far if the run waits for an answer that cannot be asked for here.
-        """
-        asked: set[str] = set()
-        async with aclosing(self.follow(caller, place)) as views:
-            async for view in views:
-                if has_ended(view, place):
-                    return make_result(view)
-                await _report_progress(ctx, view)
-                new = [one for one in view.questions if question_id(one) not in asked]
-                if not new:
-                    continue
-                if not can_ask(ctx, caller) or any(map(is_too_long, new)):
-                    return make_result(view)
-                if not ctx.session.can_send_request:
-                    return ask_in_result(view, place)
-                asked.update(map(question_id, new))
-                if not await self._elicit(ctx, caller, place, new):
-                    return make_result(await self.read(caller, place))
-        return make_result(await self.read(caller, place))
+async def follow_call(run: ClientRun) -> AsyncGenerator[Projection]:
+    """Yield the session after each event that matters, up to the end of the run."""
+    questions = run.view.questions
+    if run.has_ended or questions:
+        yield run.view
+    async with aclosing(run.follow()) as events:
+        async for event in events:
+            is_asked = run.view.questions != questions
+            if run.has_ended or isinstance(event, StepProposed) or is_asked:
+                questions = run.view.questions
+                yield run.view
 
-    async def _elicit(
-        self, ctx: RequestContext, caller: Caller, place: RunPlace, questions: list[OpenQuestion]
-    ) -> bool:
-        """Ask the client's user; returns whether each question has an answer now.
 
-        An answer that is given elsewhere meanwhile counts, and the form is taken back.
-        """
-        for question in questions:
-            asking = asyncio.create_task(_ask_client(ctx, question))
-            settled = asyncio.create_task(self._wait_until_closed(caller, place, question))
-            try:
-                await asyncio.wait({asking, settled}, return_when=asyncio.FIRST_COMPLETED)
-                if settled.done():
-                    continue
-                result = asking.result()
-            finally:
-                for task in (asking, settled):
-                    task.cancel()
-                await asyncio.gather(asking, settled, return_exceptions=True)
-            reply = read_form(result) if result is not None else None
-            if reply is None:
-                return False
-            await give_answer(self._service, caller, question_id(question), reply)
-        return True
+async def answer_call(run: ClientRun, responses: types.InputResponses) -> None:
+    """Give the answers that a client collected. One that came too late changes nothing."""
+    run.caller.require("answer")
+    for asked, response in responses.items():
+        reply = read_form(response) if isinstance(response, types.ElicitResult) else None
+        if reply is not None:
+            await run.answer(asked, reply)
 
-    async def _wait_until_closed(
-        self, caller: Caller, place: RunPlace, question: OpenQuestion
-    ) -> None:
-        """Return when a question is no longer open."""
-        session = await self.find(caller, place)
-        view = session.view
-        wanted = question_id(question)
-        events = self._service.watch(session, view.seq)
-        async with aclosing(events):
-            async for event in events:
-                view = apply_event(view, event)
-                if all(question_id(one) != wanted for one in view.questions):
-                    return
+
+async def wait_for_call(
+    ctx: RequestContext, run: ClientRun
+) -> types.CallToolResult | types.InputRequiredResult:
+    """Wait for the end of a run, and have its questions answered by the client's user.
+
+    Returns the result so far if the run waits for an answer that cannot be asked for here.
+    """
+    asked: set[str] = set()
+    async with aclosing(follow_call(run)) as views:
+        async for view in views:
+            if run.has_ended:
+                return make_result(view)
+            await ctx.session.report_progress(float(view.seq), message=describe_progress(view))
+            new = [one for one in view.questions if question_id(one) not in asked]
+            if not new:
+                continue
+            if not can_ask(ctx, run.caller) or any(map(is_too_long, new)):
+                return make_result(view)
+            if not ctx.session.can_send_request:
+                # The client comes back with the answers.
+                return types.InputRequiredResult(
+                    input_requests=make_input_requests(view),
+                    request_state=make_run_id(run.session.name, run.number),
+                )
+            asked.update(map(question_id, new))
+            if not await _elicit(ctx, run, new):
+                break
+    return make_result(await run.read_again())
+
+
+async def _elicit(ctx: RequestContext, run: ClientRun, questions: list[OpenQuestion]) -> bool:
+    """Ask the client's user; returns whether each question has an answer now.
+
+    An answer that is given elsewhere meanwhile counts, and the form is taken back.
+    """
+    for question in questions:
+        asking = asyncio.create_task(_ask_client(ctx, question))
+        settled = asyncio.create_task(_wait_until_closed(run, question_id(question)))
+        try:
+            await asyncio.wait({asking, settled}, return_when=asyncio.FIRST_COMPLETED)
+            if settled.done():
+                continue
+            result = asking.result()
+        finally:
+            for task in (asking, settled):
+                task.cancel()
+            await asyncio.gather(asking, settled, return_exceptions=True)
+        reply = read_form(result) if result is not None else None
+        if reply is None:
+            return False
+        await run.answer(question_id(question), reply)
+    return True
+
+
+async def _wait_until_closed(run: ClientRun, wanted: str) -> None:
+    """Return when a question is no longer open."""
+    other = ClientRun(run.service, run.session, run.number, run.view)
+    async with aclosing(other.follow()) as events:
+        async for _ in events:
+            if all(question_id(one) != wanted for one in other.view.questions):
+                return
 
 
 def can_ask(ctx: RequestContext, caller: Caller) -> bool:
@@ -192,13 +169,6 @@ def can_ask(ctx: RequestContext, caller: Caller) -> bool:
         caller.has_role("answer")
         and capabilities is not None
         and capabilities.elicitation is not None
-    )
-
-
-def ask_in_result(view: Projection, place: RunPlace) -> types.InputRequiredResult:
-    """Return the questions as the result: the client comes back with the answers."""
-    return types.InputRequiredResult(
-        input_requests=make_input_requests(view), request_state=place.to_text()
     )
 
 
@@ -221,26 +191,7 @@ async def _ask_client(ctx: RequestContext, question: OpenQuestion) -> types.Elic
         return None
 
 
-async def _report_progress(ctx: RequestContext, view: Projection) -> None:
-    await ctx.session.report_progress(float(view.seq), message=describe_progress(view))
-
-
 def describe_progress(view: Projection) -> str:
     """Return what a run is at, in a few words."""
     names = ", ".join(call.name for call in view.step_calls if call.is_open)
     return f"step {view.steps}{f': {names}' if names else ''}"
-
-
-def has_ended(view: Projection, place: RunPlace) -> bool:
-    """Return whether a run is over, in a view of its session."""
-    run = view.run
-    return run is not None and (
-        run.number > place.run or (run.number == place.run and not run.is_open)
-    )
-
-
-class OpenToolCall(msgspec.Struct, frozen=True):
-    """What is known of a request for as long as it may be cancelled."""
-
-    caller: Caller
-    place: RunPlace

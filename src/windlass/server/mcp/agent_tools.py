@@ -155,3 +155,8 @@ def make_error_result(error: ApiError) -> types.CallToolResult:
         structured_content=None,
         is_error=True,
     )
+
+
+def dump_model(model: types.Result | types.Request[Any, Any] | types.Tool) -> dict[str, Any]:
+    """Return a message of the SDK as JSON."""
+    return model.model_dump(by_alias=True, mode="json", exclude_none=True)

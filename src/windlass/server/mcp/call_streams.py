@@ -1,7 +1,7 @@
 """A request that waits for a run, as a stream of events that a client can come back to.
 
-The law: what a stream sends follows from the run and from the id of the last event that the client
-has. So any replica goes on with the stream of another, and a question is shown once.
+Invariant: what a stream sends follows from the run and from the id of the client's last event. So
+any replica continues the stream of another, and a question is shown once.
 """
 
 import asyncio
@@ -19,15 +19,11 @@ from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.server.access import Caller
 from windlass.server.answers import give_answer, question_id
+from windlass.server.client_run import ClientRun
 from windlass.server.errors import ApiError, api_error_from
-from windlass.server.mcp.agent_calls import AgentCalls, RunPlace, describe_progress, has_ended
-from windlass.server.mcp.agent_tools import make_error_result, make_result
-from windlass.server.mcp.client_sessions import (
-    CallNotes,
-    ClientSession,
-    EventPlace,
-    RequestId,
-)
+from windlass.server.mcp.agent_calls import describe_progress, follow_call
+from windlass.server.mcp.agent_tools import dump_model, make_error_result, make_result
+from windlass.server.mcp.client_sessions import CallNotes, ClientSession, EventPlace, RequestId
 from windlass.server.mcp.questions import is_too_long, make_form, read_form
 from windlass.server.service import Service
 
@@ -39,17 +35,11 @@ _QUESTION = "question:"
 """What the ids of our own requests to a client begin with."""
 
 
-def dump_result(result: types.CallToolResult) -> dict[str, Any]:
-    """Return the result of a tool as JSON."""
-    return result.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-
 class RunStreams:
     """Streams the runs of a service to clients that wait for them."""
 
-    def __init__(self, service: Service, calls: AgentCalls, notes: CallNotes) -> None:
+    def __init__(self, service: Service, notes: CallNotes) -> None:
         self._service = service
-        self._calls = calls
         self._notes = notes
 
     async def take_answer(self, caller: Caller, message: dict[str, Any]) -> None:
@@ -70,42 +60,39 @@ class RunStreams:
         await give_answer(self._service, caller, asked, reply)
 
     async def stream(
-        self, caller: Caller, session: ClientSession, at: EventPlace
+        self, run: ClientRun, session: ClientSession, at: EventPlace
     ) -> AsyncGenerator[bytes]:
         """Yield the frames of a request after an event, up to its response."""
         last = at
         if session.has_tasks:
             # The client learns an id before anything happens, so that it can come back.
             yield b"id: %b\nretry: %d\ndata: \n\n" % (at.to_id().encode(), RETRY_MS)
-        place = RunPlace.from_text(at.run)
-        can_ask = session.elicits and caller.has_role("answer")
+        can_ask = session.elicits and run.caller.has_role("answer")
         try:
-            async with aclosing(self._follow(caller, place, at, can_ask=can_ask)) as told:
+            async with aclosing(self._follow(run, at, can_ask=can_ask)) as told:
                 async for message, last in told:
                     yield _encode_frame(message, last)
-            result = make_result(await self._calls.read(caller, place))
-        except ApiError as error:
-            result = make_error_result(error)
-        except WindlassError as error:
+            result = make_result(await run.read_again())
+        except (ApiError, WindlassError) as error:
             result = make_error_result(api_error_from(error))
-        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": at.request, "result": dump_result(result)}
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": at.request, "result": dump_model(result)}
         _relate_task(answer["result"], at)
         yield _encode_frame(answer, last)
 
     async def _follow(
-        self, caller: Caller, place: RunPlace, at: EventPlace, *, can_ask: bool
+        self, run: ClientRun, at: EventPlace, *, can_ask: bool
     ) -> AsyncGenerator[tuple[dict[str, Any], EventPlace]]:
         """Yield messages until the run has ended, or waits for what cannot be asked here."""
-        views = _PatientReader(self._calls.follow(caller, place))
+        views = _PatientReader(follow_call(run))
         try:
             while True:
                 try:
                     view = await views.read(LOOK_S if at.asked else None)
                 except TimeoutError:
-                    if await self._is_put_away(caller, at.asked):
+                    if await self._is_put_away(run.caller, at.asked):
                         return
                     continue
-                if view is None or has_ended(view, place):
+                if view is None or run.has_ended:
                     return
                 if at.progress is not None:
                     yield _make_progress(view, at.progress), at
@@ -119,7 +106,7 @@ class RunStreams:
                 for question in new:
                     name = question_id(question)
                     # A form that was put away earlier is shown again.
-                    await self._notes.take_dismissed(caller, name)
+                    await self._notes.take_dismissed(run.caller, name)
                     at = replace(at, asked=(*at.asked, name))
                     yield _ask(question, at), at
         finally:
@@ -155,7 +142,7 @@ class _PatientReader:
 
 
 def _ask(question: OpenQuestion, at: EventPlace) -> dict[str, Any]:
-    form = make_form(question).params.model_dump(by_alias=True, mode="json", exclude_none=True)
+    form = dump_model(make_form(question))["params"]
     _relate_task(form, at)
     sent_id = _QUESTION + urlsafe_b64encode(question_id(question).encode()).decode()
     return {"jsonrpc": "2.0", "id": sent_id, "method": "elicitation/create", "params": form}

@@ -1,6 +1,6 @@
 """What a client of the protocol with a handshake is known by: ids that any replica can read.
 
-The law: nothing of such a client is kept in a process. Its session id says what it told about
+Invariant: nothing of such a client is kept in a process. Its session id says what it told about
 itself, and the id of an event says which request of it waits for which run. Neither gives any
 right: the token of each request does, and a session belongs to the token that opened it.
 """
@@ -20,7 +20,6 @@ from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal, SharedRecords
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
-from windlass.server.mcp.agent_calls import RunPlace
 
 T = TypeVar("T")
 RequestId = str | int
@@ -70,7 +69,7 @@ class EventPlace(msgspec.Struct, frozen=True, array_like=True):
 
     request: RequestId
     run: str
-    """The place of the run, as an opaque text."""
+    """The id of the run."""
     progress: RequestId | None = None
     """How the client wants to be told of progress; None if it does not."""
     is_task: bool = False
@@ -103,19 +102,18 @@ class CallNotes:
     def __init__(self, journal: Journal) -> None:
         self._records = journal if isinstance(journal, SharedRecords) else MemoryJournal()
 
-    async def note_run(self, caller: Caller, key: str, place: RunPlace) -> bool:
+    async def note_run(self, caller: Caller, key: str, run_id: str) -> bool:
         """Note the run of a request; returns whether its client has cancelled it meanwhile."""
-        await self._put(_digest(caller.name, key), place.to_text())
+        await self._put(_digest(caller.name, key), run_id)
         return await self._get(_digest(caller.name, key, "cancelled")) is not None
 
-    async def note_cancel(self, caller: Caller, key: str) -> RunPlace | None:
-        """Note that a client cancels a request; returns its run if that has begun.
+    async def note_cancel(self, caller: Caller, key: str) -> str | None:
+        """Note that a client cancels a request; returns the id of its run if that has begun.
 
         Each side writes first and reads then, so that a cancel which comes early is not lost.
         """
         await self._put(_digest(caller.name, key, "cancelled"), "")
-        text = await self._get(_digest(caller.name, key))
-        return None if text is None else RunPlace.from_text(text)
+        return await self._get(_digest(caller.name, key))
 
     async def note_dismissed(self, caller: Caller, question: str) -> None:
         """Note that the client's user answered neither yes nor no."""
@@ -140,7 +138,7 @@ class CallNotes:
         known = await self._records.get_record(NOTE_KIND, name)
         version = 0 if known is None else known.version
         with suppress(RecordConflict):
-            # Whoever was faster noted the same.
+            # A faster request noted the same.
             data = msgspec.json.encode((time.time(), text))
             await self._records.put_record(NOTE_KIND, name, data, version)
 

@@ -1,13 +1,13 @@
 """The protocol with a handshake (2025-11-25 and before), over HTTP, at any replica.
 
-The law: a message is answered from the journal and from what its own ids say, so it does not matter
-which replica gets it. A call that is sent again finds its run. The SDK keeps such clients in one
+Invariant: a message is answered from the journal and from what its own ids say, so any replica may
+get it. A call that is sent again finds its run. The SDK keeps such clients in one
 process and does not know the tasks of that version, so this part of the protocol is written here.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import mcp_types as types
 import msgspec
@@ -17,16 +17,18 @@ from msgspec import UNSET, UnsetType
 from windlass.core.errors import WindlassError
 from windlass.core.session_query import SessionQuery
 from windlass.server.access import Caller
+from windlass.server.client_run import ClientRun
 from windlass.server.errors import ApiError, api_error_from
-from windlass.server.mcp.agent_calls import AgentCalls, RunPlace
+from windlass.server.mcp.agent_calls import begin_call, cancel_call, find_call, make_run_id
 from windlass.server.mcp.agent_tools import (
     INSTRUCTIONS,
+    dump_model,
     find_agent_name,
     make_error_result,
     make_tools,
     read_arguments,
 )
-from windlass.server.mcp.call_streams import RunStreams, dump_result
+from windlass.server.mcp.call_streams import RunStreams
 from windlass.server.mcp.client_sessions import (
     CallNotes,
     ClientSession,
@@ -37,7 +39,7 @@ from windlass.server.mcp.client_sessions import (
     read_event_id,
     read_session,
 )
-from windlass.server.mcp.tasks import RunTasks, describe_legacy_task
+from windlass.server.mcp.tasks import describe_legacy_task
 from windlass.server.messages import (
     JSON_TYPE,
     SSE_TYPE,
@@ -95,8 +97,14 @@ class ClientRequest(msgspec.Struct, frozen=True):
         return token if isinstance(token, str | int) else None
 
 
-Answer = JsonObject | EventPlace
-"""A result, or a run whose end is the result."""
+class WaitedCall(NamedTuple):
+    """A run whose end is the result of a request."""
+
+    run: ClientRun
+    at: EventPlace
+
+
+Answer = JsonObject | WaitedCall
 
 
 class HandshakeEndpoint:
@@ -104,10 +112,8 @@ class HandshakeEndpoint:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._calls = AgentCalls(service)
-        self._tasks = RunTasks(service, self._calls)
         self._notes = CallNotes(service.journal)
-        self._streams = RunStreams(service, self._calls, self._notes)
+        self._streams = RunStreams(service, self._notes)
         self._methods: Mapping[str, Callable[[ClientRequest], Awaitable[Answer]]] = {
             "ping": self._ping,
             "tools/list": self._list_tools,
@@ -138,8 +144,8 @@ class HandshakeEndpoint:
                 headers={"Allow": "POST, DELETE"},
             )
         at = read_event_id(last)
-        await self._calls.read(caller, RunPlace.from_text(at.run))
-        return self._open_stream(caller, session, at)
+        run = await find_call(self._service, caller, at.run)
+        return self._open_stream(session, WaitedCall(run, at))
 
     async def _take_message(self, request: HttpRequest) -> Reply:
         body = await request.read_body()
@@ -183,19 +189,17 @@ class HandshakeEndpoint:
         reply: JsonObject = {"jsonrpc": "2.0", "id": asked.id}
         try:
             answer = await self._find_method(method)(asked)
-            if isinstance(answer, EventPlace):
+            if isinstance(answer, WaitedCall):
                 if not (request.accepts(SSE_TYPE) or request.accepts("*/*")):
                     raise _not_acceptable()
-                return self._open_stream(asked.caller, asked.session, answer)
+                return self._open_stream(asked.session, answer)
             reply["result"] = answer
         except RequestRefused as error:
             reply["error"] = {"code": error.code, "message": str(error), "data": error.data}
-        except WindlassError as error:
-            reply["error"] = _describe_error(api_error_from(error))
-        except ApiError as error:
-            if error.status in (406, 429):
+        except (ApiError, WindlassError) as error:
+            if isinstance(error, ApiError) and error.status in (406, 429):
                 raise
-            reply["error"] = _describe_error(error)
+            reply["error"] = _describe_error(api_error_from(error))
         return HttpReply(200, reply)
 
     def _find_method(self, name: str) -> Callable[[ClientRequest], Awaitable[Answer]]:
@@ -204,8 +208,8 @@ class HandshakeEndpoint:
             raise RequestRefused(METHOD_NOT_FOUND, f"Unknown method: {name[:100]}")
         return work
 
-    def _open_stream(self, caller: Caller, session: ClientSession, at: EventPlace) -> StreamReply:
-        frames = self._streams.stream(caller, session, at)
+    def _open_stream(self, session: ClientSession, waited: WaitedCall) -> StreamReply:
+        frames = self._streams.stream(waited.run, session, waited.at)
         return StreamReply(frames, headers=STREAM_HEADERS)
 
     # The methods.
@@ -214,10 +218,7 @@ class HandshakeEndpoint:
         return {}
 
     async def _list_tools(self, asked: ClientRequest) -> Answer:
-        tools = [
-            tool.model_dump(by_alias=True, mode="json", exclude_none=True)
-            for tool in make_tools(self._service.agents)
-        ]
+        tools = [dump_model(tool) for tool in make_tools(self._service.agents)]
         if asked.session.has_tasks:
             tools = [{**tool, "execution": {"taskSupport": "optional"}} for tool in tools]
         return {"tools": tools}
@@ -229,29 +230,31 @@ class HandshakeEndpoint:
             raise RequestRefused(INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
         try:
             task = read_arguments(params.arguments)
-            place = await self._calls.begin(asked.caller, agent, task, asked.key)
-        except WindlassError as error:
-            return dump_result(make_error_result(api_error_from(error)))
-        except ApiError as error:
-            return dump_result(make_error_result(error))
-        if await self._notes.note_run(asked.caller, asked.key, place):
-            await self._tasks.cancel(asked.caller, place.to_text())
+            run = await begin_call(self._service, asked.caller, agent, task, asked.key)
+        except (ApiError, WindlassError) as error:
+            return dump_model(make_error_result(api_error_from(error)))
+        run_id = make_run_id(run.session.name, run.number)
+        if await self._notes.note_run(asked.caller, asked.key, run_id):
+            await cancel_call(run)
         if params.task is not None and asked.session.has_tasks:
-            view = await self._calls.read(asked.caller, place)
-            return {"task": describe_legacy_task(view, place)}
-        return EventPlace(asked.id, place.to_text(), asked.progress)
+            return {"task": describe_legacy_task(await run.read_again(), run.number)}
+        return WaitedCall(run, EventPlace(asked.id, run_id, asked.progress))
 
     async def _cancel_call(self, caller: Caller, session_id: str, request: object) -> None:
         """Cancel the run of a request that the client no longer wants."""
         if isinstance(request, str | int):
-            place = await self._notes.note_cancel(caller, make_call_key(session_id, request))
-            if place is not None:
-                await self._tasks.cancel(caller, place.to_text())
+            run_id = await self._notes.note_cancel(caller, make_call_key(session_id, request))
+            if run_id is not None:
+                await cancel_call(await find_call(self._service, caller, run_id))
 
     async def _get_task(self, asked: ClientRequest) -> Answer:
         asked.caller.require("watch")
-        place = _read_task_id(asked)
-        return describe_legacy_task(await self._calls.read(asked.caller, place), place)
+        run = await self._find_task(asked)
+        return describe_legacy_task(run.view, run.number)
+
+    async def _find_task(self, asked: ClientRequest) -> ClientRun:
+        params = _convert(asked.params, types.GetTaskRequestParams)
+        return await find_call(self._service, asked.caller, params.task_id)
 
     async def _list_tasks(self, asked: ClientRequest) -> Answer:
         params = _convert(asked.params, types.PaginatedRequestParams)
@@ -262,24 +265,22 @@ class HandshakeEndpoint:
         for summary in page:
             session = await self._service.find_listed(asked.caller, summary)
             if session is not None and session.view.run is not None:
-                place = RunPlace(session.name, session.view.run.number)
-                tasks.append(describe_legacy_task(session.view, place))
+                tasks.append(describe_legacy_task(session.view, session.view.run.number))
         return {"tasks": tasks, "nextCursor": page.cursor} if page.cursor else {"tasks": tasks}
 
     async def _wait_for_task(self, asked: ClientRequest) -> Answer:
         asked.caller.require("watch")
-        place = _read_task_id(asked)
-        await self._calls.read(asked.caller, place)
-        return EventPlace(asked.id, place.to_text(), asked.progress, is_task=True)
+        run = await self._find_task(asked)
+        run_id = make_run_id(run.session.name, run.number)
+        return WaitedCall(run, EventPlace(asked.id, run_id, asked.progress, is_task=True))
 
     async def _cancel_task(self, asked: ClientRequest) -> Answer:
-        place = _read_task_id(asked)
-        view = await self._calls.read(asked.caller, place)
-        if describe_legacy_task(view, place)["status"] in ("completed", "failed", "cancelled"):
+        run = await self._find_task(asked)
+        if run.has_ended:
             raise RequestRefused(INVALID_PARAMS, "The task has ended already.")
-        await self._tasks.cancel(asked.caller, place.to_text())
-        view = await self._calls.read(asked.caller, place)
-        return {**describe_legacy_task(view, place), "status": "cancelled"}
+        await cancel_call(run)
+        task = describe_legacy_task(await run.read_again(), run.number)
+        return {**task, "status": "cancelled"}
 
 
 def _has_forms(params: Mapping[str, Any]) -> bool:
@@ -289,10 +290,6 @@ def _has_forms(params: Mapping[str, Any]) -> bool:
         return False
     found = cast("JsonObject", capabilities).get("elicitation")
     return isinstance(found, dict) and (not found or "form" in found)
-
-
-def _read_task_id(asked: ClientRequest) -> RunPlace:
-    return RunPlace.from_text(_convert(asked.params, types.GetTaskRequestParams).task_id)
 
 
 def _convert(params: JsonObject, kind: type[Any]) -> Any:  # noqa: ANN401 - a model of the SDK

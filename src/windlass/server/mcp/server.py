@@ -13,8 +13,17 @@ from mcp.server.stdio import stdio_server
 
 from windlass.core.errors import WindlassError
 from windlass.server.access import LOCAL_OWNER, Caller
+from windlass.server.client_run import ClientRun
 from windlass.server.errors import ApiError, api_error_from
-from windlass.server.mcp.agent_calls import AgentCalls, OpenToolCall, RequestContext, RunPlace
+from windlass.server.mcp.agent_calls import (
+    RequestContext,
+    answer_call,
+    begin_call,
+    cancel_call,
+    find_call,
+    make_run_id,
+    wait_for_call,
+)
 from windlass.server.mcp.agent_tools import (
     INSTRUCTIONS,
     find_agent_name,
@@ -22,7 +31,13 @@ from windlass.server.mcp.agent_tools import (
     make_tools,
     read_arguments,
 )
-from windlass.server.mcp.tasks import TASKS_EXTENSION, RunTasks, UpdateTaskParams, speaks_tasks
+from windlass.server.mcp.tasks import (
+    TASKS_EXTENSION,
+    UpdateTaskParams,
+    create_task,
+    read_task,
+    speaks_tasks,
+)
 from windlass.server.service import Service
 
 FindCaller = Callable[[RequestContext], Caller]
@@ -75,10 +90,8 @@ class ToolHandlers:
     def __init__(self, service: Service, find_caller: FindCaller) -> None:
         self._service = service
         self._find_caller = find_caller
-        self._calls = AgentCalls(service)
-        self._tasks = RunTasks(service, self._calls)
-        self._open: OrderedDict[tuple[str, ...], OpenToolCall] = OrderedDict()
-        """The calls that may be cancelled, by caller, connection and the id of the request."""
+        self._open: OrderedDict[tuple[str, ...], str] = OrderedDict()
+        """The runs of calls that may be cancelled, by caller, connection and id of the request."""
 
     async def list_tools(
         self,
@@ -100,76 +113,78 @@ class ToolHandlers:
             caller = self._find_caller(ctx)
             headers: Mapping[str, str] = ctx.request.headers if ctx.request is not None else {}
             key = headers.get("idempotency-key", "")
-            place = await self._find_place(caller, agent, params, key)
-            return await self._wait(ctx, caller, place)
-        except ApiError as error:
-            return make_error_result(error)
-        except WindlassError as error:
+            run = await self._find_run(caller, agent, params, key)
+            return await self._wait(ctx, run)
+        except (ApiError, WindlassError) as error:
             return make_error_result(api_error_from(error))
 
-    async def _find_place(
+    async def _find_run(
         self, caller: Caller, agent: str, params: types.CallToolRequestParams, key: str
-    ) -> RunPlace:
+    ) -> ClientRun:
         if params.request_state is None:
             task = read_arguments(params.arguments)
-            return await self._calls.begin(caller, agent, task, key)
-        place = RunPlace.from_text(params.request_state)
-        await self._calls.read(caller, place)
-        await self._calls.answer(caller, params.input_responses or {})
-        return place
+            return await begin_call(self._service, caller, agent, task, key)
+        run = await find_call(self._service, caller, params.request_state)
+        await answer_call(run, params.input_responses or {})
+        return run
 
-    async def _wait(self, ctx: RequestContext, caller: Caller, place: RunPlace) -> CallResult:
-        key = _request_key(ctx, caller, ctx.request_id)
-        self._open[key] = OpenToolCall(caller, place)
+    async def _wait(self, ctx: RequestContext, run: ClientRun) -> CallResult:
+        key = _request_key(ctx, run.caller, ctx.request_id)
+        self._open[key] = make_run_id(run.session.name, run.number)
         while len(self._open) > REMEMBERED_MAX:
             self._open.popitem(last=False)
         if speaks_tasks(ctx):
-            result = await self._wait_as_task(ctx, caller, place)
+            result = await self._wait_as_task(ctx, run)
         else:
-            result = await self._calls.wait(ctx, caller, place)
+            result = await wait_for_call(ctx, run)
         # After a cancel it stays: its notification may come after the end of this task.
         self._open.pop(key, None)
         return result
 
-    async def _wait_as_task(
-        self, ctx: RequestContext, caller: Caller, place: RunPlace
-    ) -> CallResult:
+    async def _wait_as_task(self, ctx: RequestContext, run: ClientRun) -> CallResult:
         try:
             async with asyncio.timeout(TASK_AFTER_S):
-                result = await self._calls.wait(ctx, caller, place)
+                result = await wait_for_call(ctx, run)
         except TimeoutError:
-            return await self._tasks.create(caller, place)
+            return await create_task(run)
         if isinstance(result, types.InputRequiredResult):
-            return await self._tasks.create(caller, place)
+            return await create_task(run)
         return result
 
     async def cancel_call(
         self, ctx: RequestContext, params: types.CancelledNotificationParams
     ) -> None:
         """Cancel the run of a call that the client no longer wants."""
-        key = _request_key(ctx, self._find_caller(ctx), params.request_id)
-        state = self._open.pop(key, None)
-        if state is not None:
-            await self._tasks.cancel(state.caller, state.place.to_text())
+        caller = self._find_caller(ctx)
+        run_id = self._open.pop(_request_key(ctx, caller, params.request_id), None)
+        if run_id is not None:
+            await cancel_call(await find_call(self._service, caller, run_id))
 
     async def get_task(
         self, ctx: RequestContext, params: types.GetTaskRequestParams
     ) -> dict[str, Any]:
         """Return a task."""
         with _ErrorsAsMcp():
-            return await self._tasks.get(self._find_caller(ctx), params.task_id)
+            caller = self._find_caller(ctx)
+            caller.require("watch")
+            return await read_task(await find_call(self._service, caller, params.task_id))
 
     async def update_task(self, ctx: RequestContext, params: UpdateTaskParams) -> dict[str, Any]:
         """Give a task what it asked for."""
         with _ErrorsAsMcp():
-            return await self._tasks.update(self._find_caller(ctx), params)
+            run = await find_call(self._service, self._find_caller(ctx), params.task_id)
+            await answer_call(run, params.input_responses)
+            return {"resultType": "complete"}
 
     async def cancel_task(
         self, ctx: RequestContext, params: types.CancelTaskRequestParams
     ) -> dict[str, Any]:
         """Cancel a task."""
         with _ErrorsAsMcp():
-            return await self._tasks.cancel(self._find_caller(ctx), params.task_id)
+            caller = self._find_caller(ctx)
+            caller.require("start")
+            await cancel_call(await find_call(self._service, caller, params.task_id))
+            return {"resultType": "complete"}
 
 
 class _ErrorsAsMcp:
@@ -179,10 +194,9 @@ class _ErrorsAsMcp:
         return
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, WindlassError):
-            error = api_error_from(error)
-        if isinstance(error, ApiError):
-            raise MCPError(INVALID_PARAMS, str(error), {"code": error.code}) from error
+        if isinstance(error, ApiError | WindlassError):
+            told = api_error_from(error)
+            raise MCPError(INVALID_PARAMS, str(told), {"code": told.code}) from error
 
 
 def _request_key(ctx: RequestContext, caller: Caller, request_id: object) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Runs as tasks: the extension `io.modelcontextprotocol/tasks` of the stateless protocol.
 
-The law: a task is a run of the journal, so it survives every client and every server. Any replica
-knows it, and nobody but its owner does.
+Invariant: a task is a run of the journal, so it survives every client and every server. Any replica
+knows it, and shows it to its owner alone.
 """
 
 from datetime import UTC, datetime
@@ -12,15 +12,9 @@ from pydantic import Field
 
 from windlass.core.projection.runs import RunView
 from windlass.core.projection.view import Projection
-from windlass.server.access import Caller
-from windlass.server.mcp.agent_calls import (
-    AgentCalls,
-    RequestContext,
-    RunPlace,
-    make_input_requests,
-)
-from windlass.server.mcp.agent_tools import make_result
-from windlass.server.service import Service
+from windlass.server.client_run import ClientRun, find_run
+from windlass.server.mcp.agent_calls import RequestContext, make_input_requests, make_run_id
+from windlass.server.mcp.agent_tools import dump_model, make_result
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 POLL_MS = 1_000
@@ -43,83 +37,48 @@ def speaks_tasks(ctx: RequestContext) -> bool:
     return TASKS_EXTENSION in extensions
 
 
-class RunTasks:
-    """The runs of a service as tasks."""
-
-    def __init__(self, service: Service, calls: AgentCalls) -> None:
-        self._service = service
-        self._calls = calls
-
-    async def create(self, caller: Caller, place: RunPlace) -> dict[str, Any]:
-        """Return a run as a task that was just created."""
-        view = await self._calls.read(caller, place)
-        return {"resultType": "task", **_describe_task(view, place)}
-
-    async def get(self, caller: Caller, task_id: str) -> dict[str, Any]:
-        """Return a task with its result, its error or what it asks for."""
-        caller.require("watch")
-        place = RunPlace.from_text(task_id)
-        view = await self._calls.read(caller, place)
-        task = _describe_task(view, place)
-        match task["status"]:
-            case "input_required":
-                requests = make_input_requests(view)
-                task["inputRequests"] = {
-                    name: request.model_dump(by_alias=True, mode="json", exclude_none=True)
-                    for name, request in requests.items()
-                }
-            case "completed":
-                result = make_result(view).model_dump(by_alias=True, mode="json", exclude_none=True)
-                task["result"] = {**result, "resultType": "complete"}
-            case "failed":
-                run = view.run or RunView()
-                message = run.fault.message if run.fault is not None else run.reason
-                task["error"] = {"code": INTERNAL_ERROR, "message": message or "The run failed."}
-            case _:
-                pass
-        return {"resultType": "complete", **task}
-
-    async def update(self, caller: Caller, params: UpdateTaskParams) -> dict[str, Any]:
-        """Give a task the answers that it waits for."""
-        place = RunPlace.from_text(params.task_id)
-        await self._calls.read(caller, place)
-        await self._calls.answer(caller, params.input_responses)
-        return {"resultType": "complete"}
-
-    async def cancel(self, caller: Caller, task_id: str) -> dict[str, Any]:
-        """Cancel the run of a task."""
-        caller.require("start")
-        place = RunPlace.from_text(task_id)
-        session = await self._calls.find(caller, place)
-        run = session.view.run
-        if run is not None and run.number == place.run and run.is_open:
-            await self._service.cancel(session, "cancelled by a client")
-        return {"resultType": "complete"}
+async def create_task(run: ClientRun) -> dict[str, Any]:
+    """Return a run as a task that was just created."""
+    return {"resultType": "task", **_describe_task(await run.read_again(), run.number)}
 
 
-def _describe_task(view: Projection, place: RunPlace) -> dict[str, Any]:
-    run = _find_run(view, place)
-    return {
-        "taskId": place.to_text(),
-        "status": _find_status(view, run),
-        "createdAt": _format_time(run.started_at),
-        "lastUpdatedAt": _format_time(view.at),
-        # A journal keeps its sessions until somebody deletes them.
-        "ttlMs": None,
-        "pollIntervalMs": POLL_MS,
-    }
+async def read_task(run: ClientRun) -> dict[str, Any]:
+    """Return a task with its result, its error or what it asks for."""
+    view = await run.read_again()
+    task = _describe_task(view, run.number)
+    match task["status"]:
+        case "input_required":
+            task["inputRequests"] = {
+                name: dump_model(request) for name, request in make_input_requests(view).items()
+            }
+        case "completed":
+            task["result"] = {**dump_model(make_result(view)), "resultType": "complete"}
+        case "failed":
+            failed = view.run or RunView()
+            message = failed.fault.message if failed.fault is not None else failed.reason
+            task["error"] = {"code": INTERNAL_ERROR, "message": message or "The run failed."}
+        case _:
+            pass
+    return {"resultType": "complete", **task}
 
 
-def describe_legacy_task(view: Projection, place: RunPlace) -> dict[str, Any]:
+def describe_legacy_task(view: Projection, number: int) -> dict[str, Any]:
     """Return a run as a task of the version 2025-11-25, which has other names for two fields."""
-    task = _describe_task(view, place)
+    task = _describe_task(view, number)
     return {**task, "ttl": task.pop("ttlMs"), "pollInterval": task.pop("pollIntervalMs")}
 
 
-def _find_run(view: Projection, place: RunPlace) -> RunView:
-    if view.run is not None and view.run.number == place.run:
-        return view.run
-    return next((run for run in view.runs if run.number == place.run), RunView())
+def _describe_task(view: Projection, number: int) -> dict[str, Any]:
+    run = find_run(view, number) or RunView()
+    return {
+        "taskId": make_run_id(view.session, number),
+        "status": _find_status(view, run),
+        "createdAt": _format_time(run.started_at),
+        "lastUpdatedAt": _format_time(view.at),
+        # A journal keeps its sessions until they are deleted.
+        "ttlMs": None,
+        "pollIntervalMs": POLL_MS,
+    }
 
 
 def _find_status(view: Projection, run: RunView) -> TaskStatus:

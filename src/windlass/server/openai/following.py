@@ -1,41 +1,36 @@
 """A run as a client follows it: from its beginning or from what it has seen, to its end.
 
-The law: the run belongs to the service. Only one kind of client ends it by going away: that of a
-plain chat completion, whose answer nobody else waits for.
+Invariant: the run belongs to the service. Only one kind of client ends it by going away: that of a
+plain chat completion, whose answer no other client waits for.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from functools import partial
-from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from typing_extensions import override
 
-from windlass.core.errors import ForOperator
-from windlass.core.events import Fact, RunEnded, RunStarted
-from windlass.core.projection.project import project_events
+from windlass.core.projection.project import apply_event
 from windlass.core.projection.runs import OpenQuestion
-from windlass.server.access import Caller
-from windlass.server.messages import ApiError, HttpRequest
+from windlass.core.projection.view import Projection
+from windlass.server.client_run import ClientRun
+from windlass.server.errors import ApiError
+from windlass.server.messages import HttpRequest
 from windlass.server.openai.chat import find_wait_error
 from windlass.server.openai.errors import OpenAIError
-from windlass.server.openai.ids import IdKind, read_id
+from windlass.server.openai.ids import read_id
 from windlass.server.openai.objects import ResponseObject
-from windlass.server.openai.response_fold import ResponseFold
+from windlass.server.openai.response_encoder import ResponseEncoder
 from windlass.server.openai.stream_events import ResponseEvent
-from windlass.server.owned_reading import is_caught_up, read_recorded_facts
 from windlass.server.service import Service
-from windlass.server.session_directory import OwnedSession
 
 
 def question_linker(service: Service, request: HttpRequest) -> Callable[[OpenQuestion], str]:
     """Return what makes the address of a question: the public one, or that of this request."""
-    origin = service.outside.public_url.rstrip("/")
-    if not origin:
-        origin = f"{request.scheme}://{request.header('host', 'localhost')}"
+    origin = request.find_origin(service.outside.public_url)
 
     def link(question: OpenQuestion) -> str:
         session = quote(question.session, safe="")
@@ -44,32 +39,24 @@ def question_linker(service: Service, request: HttpRequest) -> Callable[[OpenQue
     return link
 
 
-class FoundRun(NamedTuple):
-    """What an id leads to: a run or a message in a session of the caller."""
-
-    session: OwnedSession
-    number: int
-    """Of the run in its session; for a message, of the fact that began its attempt."""
-    facts: list[Fact]
-    """Of the session."""
-
-
-async def find_run(service: Service, caller: Caller, text: str, kind: IdKind = "resp") -> FoundRun:
-    """Return what an id leads to, if the caller owns it.
+async def find_response(service: Service, request: HttpRequest, text: str) -> "ResponseFollower":
+    """Return the run of a response, if the caller owns it.
 
     Raises OpenAIError 404 otherwise, whether or not there is such a run.
     """
     reference = read_id(text)
-    if reference is not None and reference.kind == kind:
+    if reference is not None and reference.kind == "resp":
         with suppress(ApiError):
-            session = await service.find_session(caller, reference.session)
-            facts = list(await read_recorded_facts(service.journal, session))
-            is_run = any(_starts_run(fact, reference.number) for fact in facts)
-            # An id holds the full name. The same text as a short name is another session.
-            if session.name == reference.session and (kind == "msg" or is_run):
-                return FoundRun(session, reference.number, facts)
-    noun = "message" if kind == "msg" else "response"
-    raise OpenAIError(
+            session, number = reference.session, reference.number
+            run = await ClientRun.find(service, request.caller, session, number)
+            if run is not None:
+                return ResponseFollower(run, request)
+    raise not_found("response", text)
+
+
+def not_found(noun: str, text: str) -> OpenAIError:
+    """Return the error for an id that leads to nothing of the caller's."""
+    return OpenAIError(
         404,
         f"{noun}_not_found",
         f"There is no {noun} {text[:200]!r} of yours.",
@@ -77,27 +64,12 @@ async def find_run(service: Service, caller: Caller, text: str, kind: IdKind = "
     )
 
 
-def find_end(facts: list[Fact], run: int) -> int | None:
-    """Return the number of the fact that ended a run, or None if it is open."""
-    number = 0
-    for fact in facts:
-        if isinstance(fact, RunStarted):
-            number = fact.run
-        elif isinstance(fact, RunEnded) and number == run:
-            return fact.seq
-    return None
+class ResponseFollower:
+    """Shows one run as a response, on behalf of one request."""
 
-
-class RunFollower:
-    """Follows one run on behalf of one request."""
-
-    def __init__(
-        self, service: Service, request: HttpRequest, session: OwnedSession, run: int
-    ) -> None:
-        self._service = service
+    def __init__(self, run: ClientRun, request: HttpRequest) -> None:
+        self.run = run
         self._request = request
-        self._session = session
-        self._run = run
         self._needs_client = True
 
     def keep_run(self) -> None:
@@ -106,73 +78,59 @@ class RunFollower:
 
     async def read(self) -> ResponseObject:
         """Return the response as it is on record now."""
-        facts = await self._service.read_facts(self._session)
-        view = self._make_fold(())
-        for fact in facts:
-            for _ in view.apply(fact):
+        view = Projection(self.run.session.name)
+        encoder = self._make_encoder(view)
+        for fact in await self.run.service.read_facts(self.run.session):
+            view = apply_event(view, fact)
+            for _ in encoder.encode(fact, view):
                 pass
-        return view.read_response()
+            if encoder.has_ended:
+                break
+        return encoder.read_response(view)
 
     async def follow(self, *, on_question: str) -> AsyncGenerator[list[ResponseEvent]]:
         """Yield what each event of the run means for its response, up to its end.
 
         Raises OpenAIError if the run waits for a person, unless `on_question` is `wait`.
         """
-        facts = await read_recorded_facts(self._service.journal, self._session)
-        before = list(takewhile(lambda fact: not _starts_run(fact, self._run), facts))
-        view = self._make_fold(before)
-        after = before[-1].seq if before else 0
-        async with aclosing(self._service.watch(self._session, after)) as events:
+        await self.run.rewind()
+        encoder = self._make_encoder(self.run.view)
+        async with aclosing(self.run.follow()) as events:
             async for event in events:
-                yield list(view.apply(event))
-                if view.has_ended:
-                    return
-                if on_question == "fail" and view.waits and await self._is_caught_up(view.seq):
-                    raise find_wait_error(view.read_details())
+                view = self.run.view
+                yield list(encoder.encode(event, view))
+                waits = on_question == "fail" and encoder.waits(view)
+                if waits and await self.run.is_caught_up():
+                    raise find_wait_error(encoder.read_details(view))
 
-    async def _is_caught_up(self, seq: int) -> bool:
-        return await is_caught_up(self._service.journal, self._session, seq)
-
-    async def wait(self, *, on_question: str) -> ResponseObject:
-        """Return the response when the run has ended. Raises what `follow` raises."""
+    async def finish(self, *, on_question: str) -> None:
+        """Return when the run has ended. Raises what `follow` raises."""
         async with aclosing(self.follow(on_question=on_question)) as steps:
             async for _ in steps:
                 pass
-        return await self.read()
-
-    async def cancel(self, reason: str) -> None:
-        """End the run, if it has not ended yet."""
-        with suppress(ForOperator):
-            receipt = await self._service.cancel(self._session, reason, run=self._run)
-            await receipt.taken()
 
     def cancel_soon(self) -> None:
         """End a run whose client has gone away, unless it went because the service is stopping."""
-        if self._needs_client and self._service.is_ready:
+        service = self.run.service
+        if self._needs_client and service.is_ready:
             self._needs_client = False
-            name = f"cancel {self._session.name}"
-            cancel = partial(self.cancel, "the client went away")
-            self._service.background.start(name, cancel)
+            cancel = partial(self.run.cancel, "the client went away")
+            service.background.start(f"cancel {self.run.session.name}", cancel)
 
-    async def wait_with_client(self, *, on_question: str) -> ResponseObject:
-        """Return what `wait` returns. If the client goes away meanwhile, the run is cancelled."""
-        working = asyncio.ensure_future(self.wait(on_question=on_question))
-        leaving = asyncio.ensure_future(self._request.wait_disconnect())
+    async def finish_with_client(self, *, on_question: str) -> None:
+        """Do what `finish` does. If the client goes away meanwhile, the run is cancelled."""
         try:
-            await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise OpenAIError(499, "client_gone", "The client went away.", "Ask again.")
-            return working.result()
-        finally:
-            leaving.cancel()
-            if not working.done():
-                working.cancel()
-                self.cancel_soon()
+            if await self._request.outlast(self.finish(on_question=on_question)):
+                return
+        except asyncio.CancelledError:
+            self.cancel_soon()
+            raise
+        self.cancel_soon()
+        raise OpenAIError(499, "client_gone", "The client went away.", "Ask again.")
 
-    def _make_fold(self, before: "tuple[Fact, ...] | list[Fact]") -> ResponseFold:
-        start = project_events(before, self._session.name)
-        link = question_linker(self._service, self._request)
-        return ResponseFold(self._session.name, self._run, link, start)
+    def _make_encoder(self, view: Projection) -> ResponseEncoder:
+        link = question_linker(self.run.service, self._request)
+        return ResponseEncoder(self.run.number, link, view)
 
 
 class CancellingFrames(AsyncGenerator[bytes]):
@@ -181,7 +139,7 @@ class CancellingFrames(AsyncGenerator[bytes]):
     A generator that was never begun does nothing when it is closed, and a client can be that fast.
     """
 
-    def __init__(self, frames: AsyncGenerator[bytes], follower: RunFollower) -> None:
+    def __init__(self, frames: AsyncGenerator[bytes], follower: ResponseFollower) -> None:
         self._frames = frames
         self._follower = follower
 
@@ -199,7 +157,3 @@ class CancellingFrames(AsyncGenerator[bytes]):
             await self._frames.aclose()
         finally:
             self._follower.cancel_soon()
-
-
-def _starts_run(fact: Fact, run: int) -> bool:
-    return isinstance(fact, RunStarted) and fact.run == run

@@ -118,6 +118,7 @@ class OutputText(msgspec.Struct, frozen=True):
 
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
+ItemPhase = Literal["commentary", "final_answer"]
 
 
 class OutputItem(msgspec.Struct, frozen=True):
@@ -126,7 +127,7 @@ class OutputItem(msgspec.Struct, frozen=True):
     id: str
     status: ItemStatus
     content: tuple[OutputText, ...] = ()
-    phase: Literal["commentary", "final_answer"] | None = None
+    phase: ItemPhase | None = None
     """`commentary`: text beside calls, after which the run went on."""
     role: Literal["assistant"] = "assistant"
     type: Literal["message"] = "message"

@@ -10,7 +10,7 @@ from windlass.server.errors import api_error_from
 from windlass.server.messages import ApiError, HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.openai.chat import ChatChunks, ChatCompletion, make_completion
 from windlass.server.openai.errors import OpenAIErrorReply, describe_error, openai_error_reply
-from windlass.server.openai.following import CancellingFrames, RunFollower, find_run
+from windlass.server.openai.following import CancellingFrames, ResponseFollower, find_response
 from windlass.server.openai.objects import (
     ModelList,
     ModelObject,
@@ -45,19 +45,19 @@ async def create_chat_completion(service: Service, request: HttpRequest) -> Repl
     body = await request.decode(ChatRequest)
     follower = await start_chat(service, request, body)
     if request.header("idempotency-key"):
-        # Whoever names a request can send it again after a lost connection, and finds its run.
+        # A client that names its request can send it again after a lost connection.
         follower.keep_run()
     on_question = body.windlass.on_question
     if body.stream:
         usage = body.stream_options is not None and body.stream_options.include_usage
         frames = _stream_chat(follower, ChatChunks(include_usage=usage), on_question)
         return StreamReply(CancellingFrames(frames, follower), headers=STREAM_HEADERS)
-    response = await follower.wait_with_client(on_question=on_question)
-    return HttpReply(200, make_completion(response))
+    await follower.finish_with_client(on_question=on_question)
+    return HttpReply(200, make_completion(await follower.read()))
 
 
 async def _stream_chat(
-    follower: RunFollower, chunks: ChatChunks, on_question: str
+    follower: ResponseFollower, chunks: ChatChunks, on_question: str
 ) -> AsyncGenerator[bytes]:
     try:
         async with aclosing(follower.follow(on_question=on_question)) as steps:
@@ -66,7 +66,7 @@ async def _stream_chat(
                     yield b"data: %b\n\n" % msgspec.json.encode(chunk)
         follower.keep_run()
     except (ApiError, WindlassError) as error:
-        shown = error if isinstance(error, ApiError) else api_error_from(error)
+        shown = api_error_from(error)
         if shown.code != "reply_broken":
             # A run that waits goes on when it is answered.
             follower.keep_run()
@@ -81,37 +81,34 @@ async def create_response(service: Service, request: HttpRequest) -> Reply:
     on_question = "wait" if body.background else body.windlass.on_question
     if body.stream:
         return _stream_reply(follower, on_question)
-    if body.background:
-        return HttpReply(200, await follower.read())
-    return HttpReply(200, await follower.wait(on_question=on_question))
+    if not body.background:
+        await follower.finish(on_question=on_question)
+    return HttpReply(200, await follower.read())
 
 
 async def read_response(service: Service, request: HttpRequest) -> Reply:
     query = request.decode_query(RetrieveQuery)
-    follower = await _find_follower(service, request)
+    follower = await find_response(service, request, request.params["response"])
     if query.stream:
         return _stream_reply(follower, "wait", query.starting_after)
     return HttpReply(200, await follower.read())
 
 
 async def cancel_response(service: Service, request: HttpRequest) -> Reply:
-    follower = await _find_follower(service, request)
-    await follower.cancel("cancelled by the client")
+    follower = await find_response(service, request, request.params["response"])
+    await follower.run.cancel("cancelled by the client")
     return HttpReply(200, await follower.read())
 
 
-async def _find_follower(service: Service, request: HttpRequest) -> RunFollower:
-    found = await find_run(service, request.caller, request.params["response"])
-    return RunFollower(service, request, found.session, found.number)
-
-
-def _stream_reply(follower: RunFollower, on_question: str, starting_after: int = -1) -> StreamReply:
+def _stream_reply(
+    follower: ResponseFollower, on_question: str, starting_after: int = -1
+) -> StreamReply:
     frames = _stream_response(follower, on_question, starting_after)
     return StreamReply(frames, headers=STREAM_HEADERS)
 
 
 async def _stream_response(
-    follower: RunFollower, on_question: str, starting_after: int
+    follower: ResponseFollower, on_question: str, starting_after: int
 ) -> AsyncGenerator[bytes]:
     number = starting_after
     try:
@@ -123,7 +120,7 @@ async def _stream_response(
                     if rest is not None:
                         yield _encode_frame(rest)
     except (ApiError, WindlassError) as error:
-        shown = error if isinstance(error, ApiError) else api_error_from(error)
+        shown = api_error_from(error)
         yield _encode_frame(ErrorEvent(number + 1, shown.code, str(shown), describe_error(shown)))
 
 

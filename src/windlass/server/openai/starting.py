@@ -1,24 +1,24 @@
 """Start the run that a request asks for: in a new session, after an earlier response, or in a fork.
 
-The law: an earlier response is never changed. Whoever goes on from one that is not the last of its
-session gets a session of their own, which begins with all that led to that response.
+Invariant: an earlier response is never changed. A request that continues one that is not the last
+of its session gets a session of its own, which begins with all that led to that response.
 """
 
 import hashlib
-from contextlib import suppress
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from itertools import dropwhile
+from typing import NamedTuple
 
-from windlass.agent.handles import RunHandle
 from windlass.core.errors import RunUnfinished, SessionBusy
-from windlass.core.events import Fact, RunStarted, StepProposed
+from windlass.core.events import Fact, RunEnded, RunStarted
 from windlass.core.limits import Limits
-from windlass.core.projection.project import project_events
 from windlass.core.projection.view import ReplyEntry
-from windlass.server.errors import ApiError
+from windlass.server.client_run import ClientRun, find_known, starts_run
 from windlass.server.messages import HttpRequest
 from windlass.server.openai.chat import find_wait_error
 from windlass.server.openai.errors import OpenAIError
-from windlass.server.openai.following import FoundRun, RunFollower, find_end, find_run
+from windlass.server.openai.following import ResponseFollower, find_response, not_found
+from windlass.server.openai.ids import read_id
 from windlass.server.openai.inputs import (
     ClientInput,
     find_references,
@@ -33,9 +33,10 @@ from windlass.server.openai.requests import (
     check_chat_request,
     check_response_request,
 )
-from windlass.server.owned_reading import wait_for_records
-from windlass.server.service import Service, StartRequest
+from windlass.server.owned_reading import read_recorded_facts, wait_for_records
+from windlass.server.service import Service
 from windlass.server.session_directory import OwnedSession
+from windlass.server.start_request import StartRequest
 
 UNNAMED_AGENT = "windlass"
 """The model that stands for an agent without a name."""
@@ -53,18 +54,18 @@ class WantedRun(NamedTuple):
     limits: Limits | None
 
 
-async def start_chat(service: Service, request: HttpRequest, body: ChatRequest) -> RunFollower:
+async def start_chat(service: Service, request: HttpRequest, body: ChatRequest) -> ResponseFollower:
     """Start the run of a chat completion, in a session of its own."""
     check_chat_request(body)
     agent = find_agent(service, body.model)
     given = read_chat_input(body.messages)
     wanted = WantedRun(agent, given, _read_limits(body.windlass))
-    return await _follow(service, request, await _start(service, request, wanted))
+    return ResponseFollower(await _start(service, request, wanted), request)
 
 
 async def start_response(
     service: Service, request: HttpRequest, body: ResponseRequest
-) -> RunFollower:
+) -> ResponseFollower:
     """Start the run of a response."""
     check_response_request(body)
     agent = find_agent(service, body.model)
@@ -75,15 +76,10 @@ async def start_response(
     given = read_response_input(items, body.instructions or "")
     wanted = WantedRun(agent, given, _read_limits(body.windlass))
     if body.previous_response_id is None:
-        handle = await _start(service, request, wanted)
+        run = await _start(service, request, wanted)
     else:
-        handle = await _continue(service, request, wanted, body.previous_response_id)
-    return await _follow(service, request, handle)
-
-
-async def _follow(service: Service, request: HttpRequest, handle: RunHandle[Any]) -> RunFollower:
-    session = await service.find_session(request.caller, handle.session)
-    return RunFollower(service, request, session, handle.run)
+        run = await _continue(service, request, wanted, body.previous_response_id)
+    return ResponseFollower(run, request)
 
 
 def _read_limits(options: WindlassOptions) -> Limits | None:
@@ -107,9 +103,10 @@ def find_agent(service: Service, model: str) -> str:
 
 async def _start(
     service: Service, request: HttpRequest, wanted: WantedRun, session: str = ""
-) -> RunHandle[Any]:
+) -> ClientRun:
     given = wanted.given
-    return await service.start_run(
+    return await ClientRun.start(
+        service,
         request.caller,
         StartRequest(
             prompt=given.prompt,
@@ -125,7 +122,7 @@ async def _start(
 
 async def _continue(
     service: Service, request: HttpRequest, wanted: WantedRun, previous: str
-) -> RunHandle[Any]:
+) -> ClientRun:
     """Start a run after an earlier response."""
     if wanted.given.earlier:
         raise OpenAIError(
@@ -136,12 +133,13 @@ async def _continue(
             param="input",
         )
     for _ in range(TRIES_MAX):
-        found = await find_run(service, request.caller, previous)
-        session, number, facts = found
-        end = find_end(facts, number)
+        found = await find_response(service, request, previous)
+        session = found.run.session
+        facts = await read_recorded_facts(service.journal, session)
+        end = _find_end(facts, found.run.number)
         if end is None:
-            raise await _still_open(service, request, found)
-        if _must_fork(facts, number, request.header("idempotency-key")):
+            raise await _still_open(found)
+        if _must_fork(facts, found.run.number, request.header("idempotency-key")):
             session = await _fork(service, request, session, end)
         try:
             return await _start(service, request, wanted, session.name)
@@ -151,7 +149,13 @@ async def _continue(
     raise SessionBusy(f"other requests keep going on from {previous}: try again")
 
 
-def _must_fork(facts: list[Fact], run: int, key: str) -> bool:
+def _find_end(facts: Sequence[Fact], run: int) -> int | None:
+    """Return the number of the fact that ended a run, or None if it is open."""
+    own = dropwhile(lambda fact: not starts_run(fact, run), facts)
+    return next((fact.seq for fact in own if isinstance(fact, RunEnded)), None)
+
+
+def _must_fork(facts: Sequence[Fact], run: int, key: str) -> bool:
     """Return whether somebody else went on from this run already."""
     later = [fact for fact in facts if isinstance(fact, RunStarted) and fact.run > run]
     # The same key finds the run that it began, and begins no second one in a fork.
@@ -167,14 +171,12 @@ async def _fork(
     # A request that is sent again must find the fork that it made.
     mark = hashlib.sha256(key.encode()).hexdigest()[:16]
     name = f"{session.name}~{at}.{mark}"
-    with suppress(ApiError):
-        return await service.find_session(request.caller, name)
-    return await service.fork(session, at, name)
+    made = await find_known(service, request.caller, name)
+    return made or await service.fork(session, at, name)
 
 
-async def _still_open(service: Service, request: HttpRequest, found: FoundRun) -> OpenAIError:
-    follower = RunFollower(service, request, found.session, found.number)
-    response = await follower.read()
+async def _still_open(found: ResponseFollower) -> OpenAIError:
+    response = await found.read()
     if response.windlass.state in ("waiting", "paused"):
         return find_wait_error(response.windlass)
     return OpenAIError(
@@ -189,13 +191,15 @@ async def _still_open(service: Service, request: HttpRequest, found: FoundRun) -
 
 async def _read_message(service: Service, request: HttpRequest, message_id: str) -> str:
     """Return the text of a message that a response of this service holds."""
-    session, number, facts = await find_run(service, request.caller, message_id, "msg")
-    reply = next(
-        (fact for fact in facts if isinstance(fact, StepProposed) and fact.seq > number), None
-    )
-    entries = project_events(facts, session.name).entries if reply is not None else ()
-    for entry in entries:
-        if reply is not None and isinstance(entry, ReplyEntry) and entry.seq == reply.seq:
+    reference = read_id(message_id)
+    session = None
+    if reference is not None and reference.kind == "msg":
+        session = await find_known(service, request.caller, reference.session)
+    # An id holds the full name. The same text as a short name is another session.
+    if reference is None or session is None or session.name != reference.session:
+        raise not_found("message", message_id)
+    for entry in session.view.entries:
+        if isinstance(entry, ReplyEntry) and entry.kind == "reply" and entry.seq > reference.number:
             return entry.text
     raise OpenAIError(
         404,

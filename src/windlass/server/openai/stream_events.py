@@ -24,14 +24,17 @@ def sequence_number(seq: int, place: int) -> int:
     return seq * PLACES + min(place, LAST_PLACE)
 
 
+LifecycleKind = Literal[
+    "response.created",
+    "response.in_progress",
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+]
+
+
 class LifecycleEvent(msgspec.Struct, frozen=True):
-    type: Literal[
-        "response.created",
-        "response.in_progress",
-        "response.completed",
-        "response.incomplete",
-        "response.failed",
-    ]
+    type: LifecycleKind
     sequence_number: int
     response: ResponseObject
 
