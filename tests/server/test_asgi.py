@@ -3,13 +3,18 @@
 import asyncio
 import json
 from collections.abc import MutableMapping
+from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from windlass import Agent
-from windlass.server import Service, create_asgi_app
-from windlass.testing import ScriptedModel, pause, say
+from windlass import Agent, TextDelta
+from windlass.journals import SqliteJournal
+from windlass.server import Service, StartRequest, create_asgi_app
+from windlass.server.access import LOCAL_OWNER
+from windlass.server.client_run import ClientRun
+from windlass.testing import ScriptedModel, pause, say, stall
 
 
 class AsgiHost:
@@ -103,6 +108,37 @@ async def test_a_mounted_app_serves_runs_and_streams() -> None:
         assert not service.is_ready
 
 
+@pytest.mark.contract("A3", "A12")
+@pytest.mark.parametrize("passes_lifespan", [True, False])
+async def test_a_mounted_service_resumes_the_runs_of_one_that_stopped(
+    tmp_path: Path, *, passes_lifespan: bool
+) -> None:
+    """A3, A12: also if the host does not pass its lifespan on to what it mounts."""
+    journal = SqliteJournal(tmp_path / "sessions.db")
+    with ScriptedModel([[say("One"), stall()]]) as model:
+        async with Service(Agent(model, name="helper", journal=journal)) as before:
+            handle = await before.start_run(LOCAL_OWNER, StartRequest(prompt="Hi"))
+            async with aclosing(handle.events()) as events:
+                async for event in events:
+                    if isinstance(event, TextDelta):
+                        break
+    with ScriptedModel(["Done."]) as model:
+        service = Service(Agent(model, name="helper", journal=journal))
+        host = AsgiHost(service)
+        if passes_lifespan:
+            await host.begin()
+        token = (await service.tokens.create("ann", roles=("admin",))).secret
+        assert (await host.request("GET", "/readyz", token, root="/ai"))[0] == 200
+        run = await ClientRun.find(service, LOCAL_OWNER, handle.session, 1)
+        assert run is not None
+        async for _ in run.follow():
+            pass
+        assert run.run is not None
+        assert (run.run.outcome, run.run.text) == ("completed", "Done.")
+        await (host.end() if passes_lifespan else service.__aexit__())
+    journal.close()
+
+
 async def test_a_silent_stream_is_kept_alive() -> None:
     service = Service(Agent(ScriptedModel([]), name="helper"))
     host = AsgiHost(service)
@@ -141,7 +177,8 @@ async def test_a_body_that_is_cut_is_not_taken_for_a_whole_one() -> None:
         "path": "/uploads",
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
     }
-    await app(scope, receive, send)
+    async with service:
+        await app(scope, receive, send)
     assert sent[0]["status"] == 400
     assert json.loads(sent[1]["body"])["error"]["code"] == "body_cut"
     assert await service.uploads.list_page("ann") == ([], None)

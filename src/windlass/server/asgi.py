@@ -2,8 +2,10 @@
 
     app = create_asgi_app(Service([agent], journal="sessions.db"))
 
-The law is that of the other server: a lost client closes its stream and cancels no handler. The
-service begins and ends with the lifespan of the app; a host that has none enters it by itself.
+Invariant, as for the other server: a lost client closes its stream and cancels no handler. The
+service begins and ends with the lifespan of the app. A host that does not pass the lifespan on to
+what it mounts, as Starlette and FastAPI do, begins the service with its first request: so it
+resumes the runs of a process that died, too.
 """
 
 import asyncio
@@ -59,17 +61,18 @@ async def _live(service: Service, receive: Receive, send: Send) -> None:
     """Begin and end the service with the app."""
     await receive()
     try:
-        await service.__aenter__()
+        service.begin()
     except Exception as error:
         await send({"type": "lifespan.startup.failed", "message": str(error)})
         raise
-    await send({"type": "lifespan.startup.complete"})
-    await receive()
-    await service.__aexit__(None, None, None)
+    async with service:
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
     await send({"type": "lifespan.shutdown.complete"})
 
 
 async def _answer(dispatcher: Dispatcher, scope: Scope, receive: Receive, send: Send) -> None:
+    dispatcher.service.begin()
     body = _RequestBody(receive, dispatcher.service.limits.receive_s)
     request = _read_request(scope, body)
     # What a request began is finished, also when the server cancels this for a client that left.

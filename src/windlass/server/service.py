@@ -1,6 +1,6 @@
 """Service: agents and a journal behind HTTP. It knows no HTTP itself.
 
-The law: a run is a task of the service, never of a request. Whatever a request does is done on
+Invariant: a run is a task of the service, never of a request. Whatever a request does is done on
 behalf of its caller, and a session of another owner does not exist for it.
 
     async with Service([agent], journal="postgresql://…") as service:
@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import cached_property, partial
 from pathlib import PurePath
-from types import TracebackType
 from typing import Any, Self
 
 from typing_extensions import override
@@ -72,6 +71,8 @@ QUESTION_SESSIONS_MAX = 200
 class Service(RunControls):
     """Agents that anyone with a token can start, watch, answer and stop, from one journal."""
 
+    _has_begun = False
+
     def __init__(
         self,
         agents: Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]],
@@ -113,15 +114,6 @@ class Service(RunControls):
         self.is_ready = False
         """Whether new work should be sent here."""
 
-    def _make_worker(self) -> SessionWorker:
-        limits = WorkLimits(
-            runs=self.limits.runs_driven,
-            sweep_s=self.limits.sweep_s,
-            workspace_wait_s=self.limits.workspace_wait_s,
-        )
-        # A run that somebody began in a terminal on the same journal is theirs to resume.
-        return SessionWorker(self.agents.values(), limits, accepts=is_served_run)
-
     @cached_property
     def _recorded_agents(self) -> Mapping[str, Agent[Any]]:
         """The agents by the name that is recorded with their runs, which may be empty."""
@@ -147,24 +139,43 @@ class Service(RunControls):
         """What runs have cost."""
         return CostBook(self)
 
-    async def __aenter__(self) -> Self:
+    def begin(self) -> None:
+        """Begin what the service does by itself: resume runs, fire schedules, send webhooks.
+
+        Needs the event loop to run. Every server calls this; what has begun is not begun again.
+        Raises ConfigError if a receiver of webhooks cannot be used.
+        """
+        if self._has_begun:
+            return
+        sender = self.hook_sender
+        self._has_begun = True
         if self._drives:
-            self.background.start("worker", self._make_worker().run)
+            limits = WorkLimits(
+                runs=self.limits.runs_driven,
+                sweep_s=self.limits.sweep_s,
+                workspace_wait_s=self.limits.workspace_wait_s,
+            )
+            # A run that was begun in a terminal on the same journal is not resumed here.
+            worker = SessionWorker(self.agents.values(), limits, accepts=is_served_run)
+            self.background.start("worker", worker.run)
         self.background.repeat("old replies", self.stored_replies.remove_old, OLD_REPLIES_S)
         self.background.repeat("old uploads", self.uploads.remove_old, OLD_REPLIES_S)
-        begin_duties(self, self.hook_sender)
+        begin_duties(self, sender)
         self.is_ready = True
+
+    async def __aenter__(self) -> Self:
+        self.begin()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Let go of all runs, so that others can go on with them."""
+    async def __aexit__(self, *_: object) -> None:
+        """Release all runs, so that another process can resume them."""
         self.stop_accepting()
-        self._release_runs()
+        for agent in self.agents.values():
+            # Of a journal in memory, there is no other process that could resume them.
+            shared = () if isinstance(self.journal, MemoryJournal) else agent.driven_sessions()
+            for session in shared:
+                # Calls that run get some time to end.
+                agent.release(session, "the service was stopped", self.limits.drain_s)
         await self.background.stop()
         await asyncio.gather(*(agent.aclose() for agent in self.agents.values()))
         if self._owns_journal and isinstance(self.journal, AsyncClosableJournal):
@@ -358,14 +369,6 @@ class Service(RunControls):
         if self._engine is not None:
             wake = partial(self._engine.wake, session, agent, caller, priority=priority)
             self.background.start(f"wake {session}", wake)
-
-    def _release_runs(self) -> None:
-        """Let go of the runs that others can go on with; calls that run get some time."""
-        if isinstance(self.journal, MemoryJournal):
-            return
-        for agent in self.agents.values():
-            for session in agent.driven_sessions():
-                agent.release(session, "the service was stopped", self.limits.drain_s)
 
     # Names and owners.
 
