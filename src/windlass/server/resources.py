@@ -5,8 +5,6 @@ change or delete what another owner has.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -15,133 +13,116 @@ from msgspec import Struct
 from windlass.server.access import Role
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.owned_records import DocumentT, OwnedRecords, PageQuery
-from windlass.server.routing import Handler, Route
+from windlass.server.routing import HandlerT, Routes
 from windlass.server.service import Service
 
 ReplyT = TypeVar("ReplyT", bound=Struct)
 
 
-@dataclass(frozen=True)
-class Resource(Generic[DocumentT]):
-    """One kind of owned record, as a service offers it under `/{kind}s`."""
+class Resource(Routes, Generic[DocumentT]):
+    """The routes of one kind of owned record, under `/{kind}s`."""
 
-    kind: str
-    """In the singular, as it is in the code of an error and in the name of an operation."""
-    role: Role
-    """What a caller must be allowed to do to make, change and delete one."""
-    reply: type[Struct]
-    describe: Callable[[DocumentT], Struct]
-    """Returns what a client is told about a document, as a `reply`."""
-    open_store: Callable[[Service], OwnedRecords[DocumentT]]
-    reader: Role = "watch"
-    """What a caller must be allowed to do to list and read them."""
-    parameter: str = "name"
-    """What the path calls the name of a document."""
+    def __init__(
+        self,
+        kind: str,
+        reply: type[Struct],
+        describe: Callable[[DocumentT], Struct],
+        open_store: Callable[[Service], OwnedRecords[DocumentT]],
+        *,
+        role: Role,
+        reader: Role = "watch",
+        parameter: str = "name",
+    ) -> None:
+        """Begin without routes. `kind` is in the singular, as in the code of an error.
 
-    @cached_property
-    def page(self) -> type[Struct]:
-        """The reply of a list: documents by name, and the cursor of the next page."""
-        fields = [(f"{self.kind}s", list[self.reply]), ("cursor", str | None, None)]
-        named = {"__doc__": f"Some {self.kind}s, by name.", "__module__": __name__}
-        return msgspec.defstruct(f"{self._title}Page", fields, frozen=True, namespace=named)
-
-    @property
-    def _title(self) -> str:
-        return self.kind.capitalize()
+        `describe`: makes what a client is told about a document, as a `reply`. `role`: who may
+        make, change and delete one. `reader`: who may list and read them. `parameter`: what a path
+        calls the name of a document.
+        """
+        super().__init__()
+        self._kind = kind
+        self._reply = reply
+        self._describe = describe
+        self._open_store = open_store
+        self._role: Role = role
+        self._reader: Role = reader
+        self._parameter = parameter
+        self._path = f"/{kind}s"
+        self._one = f"/{kind}s/{{{parameter}}}"
+        title = kind.capitalize()
+        self._title = title
+        self.page: type[Struct] = msgspec.defstruct(
+            f"{title}Page",
+            [(f"{kind}s", list[reply]), ("cursor", str | None, None)],
+            frozen=True,
+            namespace={"__doc__": f"Some {kind}s, by name.", "__module__": __name__},
+        )
 
     async def find(self, service: Service, request: HttpRequest) -> DocumentT:
         """Return the document that a path names. Raises ApiError 404 if it is not the caller's."""
-        return await self.open_store(service).find(request.caller, request.params[self.parameter])
+        name = request.params[self._parameter]
+        return await self._open_store(service).find(request.caller, name)
 
-    async def list_page(self, service: Service, request: HttpRequest) -> Reply:
-        """Answer a request for a list."""
-        query = request.decode_query(PageQuery)
-        found, cursor = await self.open_store(service).list_for(request.caller, query)
-        return HttpReply(200, self.page([self.describe(each) for each in found], cursor))
+    def create(self, **fields: Any) -> Callable[[HandlerT], HandlerT]:  # noqa: ANN401 - of a route
+        """Add the route that makes a document."""
+        usual: dict[str, Any] = {"reply": self._reply, "status": 201, "stored_replies": True}
+        given = usual | fields
+        return self.add("POST", self._path, role=self._role, scope="caller", **given)
 
-    async def read_one(self, service: Service, request: HttpRequest) -> Reply:
-        """Answer a request for one document."""
-        return HttpReply(200, self.describe(await self.find(service, request)))
+    def change(self, verb: str, **fields: Any) -> Callable[[HandlerT], HandlerT]:  # noqa: ANN401 - of a route
+        """Add the route that does something to one document."""
+        usual: dict[str, Any] = {"reply": self._reply, "stored_replies": True}
+        given = usual | {"errors": (f"{self._kind}_not_found",)} | fields
+        return self.add("POST", f"{self._one}/{verb}", role=self._role, scope="caller", **given)
 
-    async def delete_one(self, service: Service, request: HttpRequest) -> Reply:
-        """Answer a request to delete a document."""
-        name = request.params[self.parameter]
-        await self.open_store(service).delete_for(request.caller, name)
-        return HttpReply(204)
+    def list(self, **fields: Any) -> Callable[[HandlerT], HandlerT]:  # noqa: ANN401 - of a route
+        """Add the route that lists documents."""
+        given: dict[str, Any] = {"query": PageQuery, "reply": self.page} | fields
+        return self.add("GET", self._path, role=self._reader, scope="caller", **given)
 
-    def create_route(self, summary: str, handler: Handler, **other: Any) -> Route:  # noqa: ANN401 - fields of a route
-        """Return the route that makes a document."""
-        fields: dict[str, Any] = {"reply": self.reply, "stored_replies": True, **other}
-        return Route(
-            method="POST",
-            path=f"/{self.kind}s",
-            handler=handler,
-            role=self.role,
-            scope="caller",
-            name=f"create{self._title}",
-            summary=summary,
-            status=201,
-            **fields,
-        )
+    def add_list(self, summary: str) -> None:
+        """Add the route that lists the caller's documents, or all for an admin."""
+        self.list(name=f"list{self._title}s", summary=summary)(self._list_page)
 
-    def list_route(self, summary: str, handler: Handler | None = None) -> Route:
-        """Return the route that lists documents."""
-        return Route(
-            method="GET",
-            path=f"/{self.kind}s",
-            handler=handler or self.list_page,
-            role=self.reader,
-            scope="caller",
-            name=f"list{self._title}s",
-            summary=summary,
-            query=PageQuery,
-            reply=self.page,
-        )
-
-    def read_route(self, summary: str) -> Route:
-        """Return the route that reads one document."""
-        return Route(
-            method="GET",
-            path=f"/{self.kind}s/{{{self.parameter}}}",
-            handler=self.read_one,
-            role=self.reader,
+    def add_read(self, summary: str) -> None:
+        """Add the route that reads one document."""
+        self.add(
+            "GET",
+            self._one,
+            role=self._reader,
             scope="caller",
             name=f"read{self._title}",
             summary=summary,
-            reply=self.reply,
-            errors=(f"{self.kind}_not_found",),
-        )
+            reply=self._reply,
+            errors=(f"{self._kind}_not_found",),
+        )(self._read_one)
 
-    def change_route(self, verb: str, summary: str, handler: Handler, **other: Any) -> Route:  # noqa: ANN401 - fields of a route
-        """Return the route that does something to one document."""
-        fields: dict[str, Any] = {"reply": self.reply, **other}
-        return Route(
-            method="POST",
-            path=f"/{self.kind}s/{{{self.parameter}}}/{verb}",
-            handler=handler,
-            role=self.role,
-            scope="caller",
-            name=f"{verb}{self._title}",
-            summary=summary,
-            stored_replies=True,
-            errors=(f"{self.kind}_not_found",),
-            **fields,
-        )
-
-    def delete_route(self, summary: str, verb: str = "delete") -> Route:
-        """Return the route that deletes a document. `verb`: what the operation calls it."""
-        return Route(
-            method="DELETE",
-            path=f"/{self.kind}s/{{{self.parameter}}}",
-            handler=self.delete_one,
-            role=self.role,
+    def add_delete(self, summary: str, verb: str = "delete") -> None:
+        """Add the route that deletes one document. `verb`: what the operation calls it."""
+        self.add(
+            "DELETE",
+            self._one,
+            role=self._role,
             scope="caller",
             name=f"{verb}{self._title}",
             summary=summary,
             stored_replies=True,
             status=204,
-            errors=(f"{self.kind}_not_found",),
-        )
+            errors=(f"{self._kind}_not_found",),
+        )(self._delete_one)
+
+    async def _list_page(self, service: Service, request: HttpRequest) -> Reply:
+        query = request.decode_query(PageQuery)
+        found, cursor = await self._open_store(service).list_for(request.caller, query)
+        return HttpReply(200, self.page([self._describe(each) for each in found], cursor))
+
+    async def _read_one(self, service: Service, request: HttpRequest) -> Reply:
+        return HttpReply(200, self._describe(await self.find(service, request)))
+
+    async def _delete_one(self, service: Service, request: HttpRequest) -> Reply:
+        name = request.params[self._parameter]
+        await self._open_store(service).delete_for(request.caller, name)
+        return HttpReply(204)
 
 
 def fill_reply(reply: type[ReplyT], document: object, **other: object) -> ReplyT:

@@ -1,11 +1,17 @@
 """The route table: which request leads to which handler, and who may make it.
 
-The law: a route is data. The OpenAPI document, the tests of isolation and the docs are made from
+Invariant: a route is data. The OpenAPI document, the tests of isolation and the docs are made from
 the table, so that no route can be forgotten. Ownership is checked before a handler is called.
+
+    ROUTES = Routes()
+
+    @ROUTES.add("GET", "/agents/{agent}", role="watch", reply=AgentReply)
+    async def read_agent(service: Service, request: HttpRequest) -> Reply:
+        '''Read about one agent.'''
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -16,19 +22,22 @@ from windlass.server.messages import HttpReply, HttpRequest, Reply, error_reply
 from windlass.server.service import Service
 
 Handler = Callable[[Service, HttpRequest], Awaitable[Reply]]
+HandlerT = TypeVar("HandlerT", bound=Handler)
+HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
+Scope = Literal["none", "session", "caller"]
 ErrorShape = Callable[[ApiError], HttpReply]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of request."""
 
-    method: Literal["GET", "POST", "PUT", "DELETE"]
+    method: HttpMethod
     path: str
     """Such as `/runs/{session}/events`. A parameter is one segment, percent-encoded."""
     handler: Handler
     role: Role | None
     """What the caller must be allowed to do. None: no token is needed."""
-    scope: Literal["none", "session", "caller"] = "none"
+    scope: Scope = "none"
     """`session`: the path names a session, whose ownership is checked before the handler.
 
     `caller`: what the reply holds depends on the caller.
@@ -62,6 +71,39 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """The type of the body of an error, as `error_shape` makes it."""
     other_statuses: tuple[int, ...] = ()
     """Of further replies that are not errors, and have no body."""
+
+
+class Routes(list[Route]):
+    """The routes of one module, each added by the handler that answers it."""
+
+    def add(
+        self,
+        method: HttpMethod,
+        path: str,
+        *,
+        role: Role | None,
+        scope: Scope = "none",
+        **fields: Any,  # noqa: ANN401 - the other fields of a route
+    ) -> Callable[[HandlerT], HandlerT]:
+        """Add the route of the handler below.
+
+        Its docstring is the summary of the route. The operation has its name, in camel case, unless
+        `name` is given.
+        """
+
+        def add_route(handler: HandlerT) -> HandlerT:
+            first, *others = handler.__name__.split("_")
+            given: dict[str, Any] = {
+                "name": first + "".join(map(str.capitalize, others)),
+                "summary": " ".join((handler.__doc__ or "").split()),
+                **fields,
+            }
+            self.append(
+                Route(method=method, path=path, handler=handler, role=role, scope=scope, **given)
+            )
+            return handler
+
+        return add_route
 
 
 class MatchedRoute(msgspec.Struct, frozen=True):

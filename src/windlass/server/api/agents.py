@@ -15,7 +15,7 @@ from windlass.core.verdicts import Allow, InvalidCall, Verdict
 from windlass.ports import GateRequest, SharedBudgets
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
-from windlass.server.routing import Route
+from windlass.server.routing import Routes
 from windlass.server.served_agents import find_agent
 from windlass.server.service import Service
 
@@ -100,17 +100,34 @@ class BudgetListReply(msgspec.Struct, frozen=True):
     budgets: list[BudgetReply]
 
 
+ROUTES = Routes()
+
+
+@ROUTES.add("GET", "/agents", role="watch", reply=AgentListReply)
 async def list_agents(service: Service, _request: HttpRequest) -> Reply:
+    """List the agents, with their tools, policies and limits."""
     agents = [_agent_reply(name, agent) for name, agent in service.agents.items()]
     return HttpReply(200, AgentListReply(agents))
 
 
+@ROUTES.add("GET", "/agents/{agent}", role="watch", reply=AgentReply, errors=("agent_not_found",))
 async def read_agent(service: Service, request: HttpRequest) -> Reply:
+    """Read about one agent."""
     name = request.params["agent"]
     return HttpReply(200, _agent_reply(name, find_agent(service.agents, name)))
 
 
+@ROUTES.add(
+    "POST",
+    "/agents/{agent}/trial",
+    role="watch",
+    scope="caller",
+    body=TrialBody,
+    reply=TrialReply,
+    errors=("agent_not_found", "tool_not_found"),
+)
 async def try_call(service: Service, request: HttpRequest) -> Reply:
+    """Say what the policy of an agent would decide about a call. Nothing runs."""
     agent = find_agent(service.agents, request.params["agent"])
     body = await request.decode(TrialBody)
     world = agent.parts.world
@@ -144,7 +161,9 @@ async def try_call(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, TrialReply(body.tool, verdict, agent.parts.setup.gate))
 
 
+@ROUTES.add("GET", "/models", name="listServedModels", role="watch", reply=ModelListReply)
 async def list_models(service: Service, _request: HttpRequest) -> Reply:
+    """List the models that the agents use, with their prices."""
     found: dict[str, tuple[ModelInfo, list[str]]] = {}
     for name, agent in service.agents.items():
         for info in agent.parts.setup.models:
@@ -152,7 +171,9 @@ async def list_models(service: Service, _request: HttpRequest) -> Reply:
     return HttpReply(200, ModelListReply([_model_reply(*pair) for pair in found.values()]))
 
 
+@ROUTES.add("GET", "/budgets", role="watch", reply=BudgetListReply)
 async def list_budgets(service: Service, _request: HttpRequest) -> Reply:
+    """List the shared budgets, and what is spent of them."""
     found: dict[str, tuple[Budget, list[str]]] = {}
     for name, agent in service.agents.items():
         for budget in agent.parts.setup.budgets:
@@ -201,56 +222,3 @@ def _model_reply(info: ModelInfo, agents: list[str]) -> ModelReply:
         output_usd=price.output if price is not None else None,
         agents=agents,
     )
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/agents",
-        handler=list_agents,
-        role="watch",
-        name="listAgents",
-        summary="List the agents, with their tools, policies and limits.",
-        reply=AgentListReply,
-    ),
-    Route(
-        method="GET",
-        path="/agents/{agent}",
-        handler=read_agent,
-        role="watch",
-        name="readAgent",
-        summary="Read about one agent.",
-        reply=AgentReply,
-        errors=("agent_not_found",),
-    ),
-    Route(
-        method="POST",
-        path="/agents/{agent}/trial",
-        handler=try_call,
-        role="watch",
-        scope="caller",
-        name="tryCall",
-        summary="Say what the policy of an agent would decide about a call. Nothing runs.",
-        body=TrialBody,
-        reply=TrialReply,
-        errors=("agent_not_found", "tool_not_found"),
-    ),
-    Route(
-        method="GET",
-        path="/models",
-        handler=list_models,
-        role="watch",
-        name="listServedModels",
-        summary="List the models that the agents use, with their prices.",
-        reply=ModelListReply,
-    ),
-    Route(
-        method="GET",
-        path="/budgets",
-        handler=list_budgets,
-        role="watch",
-        name="listBudgets",
-        summary="List the shared budgets, and what is spent of them.",
-        reply=BudgetListReply,
-    ),
-)

@@ -17,7 +17,7 @@ from windlass.server.caller_end import CallerEnd, RunChoice, end_caller
 from windlass.server.guard import cookie_name, read_credentials
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.resources import Resource, fill_reply
-from windlass.server.routing import Route
+from windlass.server.routing import Routes
 from windlass.server.service import Service
 from windlass.server.tokens import BROWSER_MAX_S, TokenKind, TokenRecord, TokenStore
 
@@ -80,7 +80,20 @@ class EndBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """`cancel` ends the open ones; `keep` leaves them on, and an admin can answer and end them."""
 
 
+ROUTES = Routes()
+
+
+@ROUTES.add(
+    "POST",
+    "/login",
+    role=None,
+    takes_secret=True,
+    body=LoginBody,
+    reply=LoginReply,
+    errors=("login_refused",),
+)
 async def log_in(service: Service, request: HttpRequest) -> Reply:
+    """Exchange a login code for a cookie and its page key, once."""
     body = await request.decode(LoginBody)
     browser = await service.tokens.exchange_login(body.code)
     await _end_browser(service, request)
@@ -90,7 +103,9 @@ async def log_in(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, reply, {"Set-Cookie": cookie})
 
 
+@ROUTES.add("POST", "/logout", role="watch", scope="caller", status=204)
 async def log_out(service: Service, request: HttpRequest) -> Reply:
+    """End the sign-in of this browser."""
     await _end_browser(service, request)
     return HttpReply(204, headers={"Set-Cookie": _cookie(request, "", 0)})
 
@@ -105,12 +120,36 @@ async def _end_browser(service: Service, request: HttpRequest) -> None:
                 await service.tokens.delete(caller.token)
 
 
+@ROUTES.add("GET", "/me", role="watch", scope="caller", reply=CallerReply)
 async def read_caller(_service: Service, request: HttpRequest) -> Reply:
+    """Say who is calling, and with which roles."""
     caller = request.caller
     return HttpReply(200, CallerReply(caller.name, sorted(caller.roles), caller.token))
 
 
+def describe_token(record: TokenRecord) -> TokenReply:
+    return fill_reply(TokenReply, record)
+
+
+def open_tokens(service: Service) -> TokenStore:
+    return service.tokens
+
+
+TOKENS = Resource(
+    "token",
+    TokenReply,
+    describe_token,
+    open_tokens,
+    role="admin",
+    reader="admin",
+    parameter="token",
+)
+
+
+# The reply is not kept for a request that is sent again, because it holds the secret.
+@TOKENS.create(body=TokenBody, reply=NewTokenReply, stored_replies=False)
 async def create_token(service: Service, request: HttpRequest) -> Reply:
+    """Make a token. Its secret is shown once."""
     body = await request.decode(TokenBody)
     made = await service.tokens.create(
         body.caller,
@@ -122,7 +161,21 @@ async def create_token(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(201, NewTokenReply(made.secret, describe_token(made.record)))
 
 
+TOKENS.add_list("List tokens, without their secrets.")
+TOKENS.add_delete("Revoke a token.", "revoke")
+
+
+@ROUTES.add(
+    "POST",
+    "/callers/{caller}/end",
+    name="endCaller",
+    role="admin",
+    body=EndBody,
+    reply=CallerEnd,
+    stored_replies=True,
+)
 async def end_named_caller(service: Service, request: HttpRequest) -> Reply:
+    """End a caller: tokens, login links, webhooks, schedules, and runs by choice."""
     body = await request.decode(EndBody)
     ended = await end_caller(
         service.journal,
@@ -140,78 +193,3 @@ def _cookie(request: HttpRequest, secret: str, seconds: int) -> str:
     secure = "; Secure" if request.scheme == "https" else ""
     name = cookie_name(request)
     return f"{name}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"
-
-
-def describe_token(record: TokenRecord) -> TokenReply:
-    return fill_reply(TokenReply, record)
-
-
-def open_tokens(service: Service) -> TokenStore:
-    return service.tokens
-
-
-TOKENS = Resource(
-    kind="token",
-    role="admin",
-    reader="admin",
-    reply=TokenReply,
-    describe=describe_token,
-    open_store=open_tokens,
-    parameter="token",
-)
-
-ROUTES = (
-    Route(
-        method="POST",
-        path="/login",
-        handler=log_in,
-        role=None,
-        name="logIn",
-        summary="Exchange a login code for a cookie and its page key, once.",
-        takes_secret=True,
-        body=LoginBody,
-        reply=LoginReply,
-        errors=("login_refused",),
-    ),
-    Route(
-        method="POST",
-        path="/logout",
-        handler=log_out,
-        role="watch",
-        scope="caller",
-        name="logOut",
-        summary="End the sign-in of this browser.",
-        status=204,
-    ),
-    Route(
-        method="GET",
-        path="/me",
-        handler=read_caller,
-        role="watch",
-        scope="caller",
-        name="readCaller",
-        summary="Say who is calling, and with which roles.",
-        reply=CallerReply,
-    ),
-    # Its reply is not kept for a repeated request, because it holds the secret.
-    TOKENS.create_route(
-        "Make a token. Its secret is shown once.",
-        create_token,
-        body=TokenBody,
-        reply=NewTokenReply,
-        stored_replies=False,
-    ),
-    TOKENS.list_route("List tokens, without their secrets."),
-    TOKENS.delete_route("Revoke a token.", "revoke"),
-    Route(
-        method="POST",
-        path="/callers/{caller}/end",
-        handler=end_named_caller,
-        role="admin",
-        name="endCaller",
-        summary="End a caller: tokens, login links, webhooks, schedules, and runs by choice.",
-        body=EndBody,
-        reply=CallerEnd,
-        stored_replies=True,
-    ),
-)

@@ -7,7 +7,7 @@ import msgspec
 from windlass.core.errors import WindlassError
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
-from windlass.server.routing import Route
+from windlass.server.routing import Routes
 from windlass.server.service import Service
 
 JOURNAL_S = 2.0
@@ -20,11 +20,20 @@ class HealthReply(msgspec.Struct, frozen=True):
     status: str
 
 
+ROUTES = Routes()
+
+
+@ROUTES.add("GET", "/healthz", role=None, reply=HealthReply)
 async def read_health(_service: Service, _request: HttpRequest) -> Reply:
+    """Say that the service lives."""
     return HttpReply(200, HealthReply("ok"))
 
 
+@ROUTES.add(
+    "GET", "/readyz", role=None, reply=HealthReply, errors=("draining", "journal_unreachable")
+)
 async def read_readiness(service: Service, _request: HttpRequest) -> Reply:
+    """Say whether work should be sent here."""
     if not service.is_ready:
         raise ApiError(503, "draining", "The service is stopping.", "Use another replica.")
     try:
@@ -39,26 +48,3 @@ async def read_readiness(service: Service, _request: HttpRequest) -> Reply:
             retry_after=JOURNAL_S,
         ) from None
     return HttpReply(200, HealthReply("ready"))
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/healthz",
-        handler=read_health,
-        role=None,
-        name="readHealth",
-        summary="Say that the service lives.",
-        reply=HealthReply,
-    ),
-    Route(
-        method="GET",
-        path="/readyz",
-        handler=read_readiness,
-        role=None,
-        name="readReadiness",
-        summary="Say whether work should be sent here.",
-        reply=HealthReply,
-        errors=("draining", "journal_unreachable"),
-    ),
-)

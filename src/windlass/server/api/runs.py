@@ -19,7 +19,7 @@ from windlass.core.session_summary import SessionState
 from windlass.server.api.sessions import SessionReply, session_address, session_reply
 from windlass.server.messages import SSE_TYPE, HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.multiplex import SESSIONS_MAX, MultiplexedStream, read_places
-from windlass.server.routing import Route
+from windlass.server.routing import Routes
 from windlass.server.service import Service
 from windlass.server.session_directory import OwnedSession
 from windlass.server.sse import STREAM_HEADERS, has_ended, read_last_event_id, stream_session
@@ -169,7 +169,21 @@ class WatchQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Send only changes of the list, and questions."""
 
 
+ROUTES = Routes()
+
+
+@ROUTES.add(
+    "POST",
+    "/runs",
+    role="start",
+    scope="caller",
+    body=StartBody,
+    reply=StartedReply,
+    status=202,
+    errors=("session_busy", "agent_not_found"),
+)
 async def start_run(service: Service, request: HttpRequest) -> Reply:
+    """Start a run. It belongs to the service: a lost client does not stop it."""
     body = await request.decode(StartBody)
     if body.priority > 0:
         request.caller.require("admin")
@@ -196,7 +210,9 @@ async def start_run(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(202, reply, {"Location": address})
 
 
+@ROUTES.add("GET", "/runs", role="watch", scope="caller", query=ListQuery, reply=SessionListReply)
 async def list_runs(service: Service, request: HttpRequest) -> Reply:
+    """List sessions, the latest first."""
     given = request.decode_query(ListQuery)
     page = await service.list_sessions(
         request.caller, given.to_session_query(), given.limit, given.cursor
@@ -204,14 +220,33 @@ async def list_runs(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, SessionListReply([session_reply(each) for each in page], page.cursor))
 
 
+@ROUTES.add(
+    "GET",
+    "/runs/{session}",
+    role="watch",
+    scope="session",
+    query=ConversationQuery,
+    reply=ConversationReply,
+)
 async def read_run(service: Service, request: HttpRequest) -> Reply:
+    """Read a session as people see it."""
     query = request.decode_query(ConversationQuery)
     session = request.session
     questions = await service.read_questions(session)
     return HttpReply(200, conversation_reply(session, query, questions))
 
 
+@ROUTES.add(
+    "GET",
+    "/runs/{session}/events",
+    role="watch",
+    scope="session",
+    query=EventsQuery,
+    reply=EventPageReply,
+    streams=True,
+)
 async def read_events(service: Service, request: HttpRequest) -> Reply:
+    """Watch the events of a session (SSE), or read its facts in pages (JSON)."""
     query = request.decode_query(EventsQuery)
     session = request.session
     after = read_last_event_id(request.header("last-event-id")) or query.after
@@ -231,7 +266,9 @@ async def _page_of_events(service: Service, session: OwnedSession, after: int, l
     return HttpReply(200, EventPageReply(session.name, facts, last, ended))
 
 
+@ROUTES.add("GET", "/events", role="watch", scope="caller", query=WatchQuery, streams=True)
 async def watch_sessions(service: Service, request: HttpRequest) -> Reply:
+    """Watch several sessions, changes of the list, and questions, in one stream (SSE)."""
     query = request.decode_query(WatchQuery)
     places = read_places(request.header("last-event-id") or query.after)
     sessions = [await service.find_session(request.caller, name) for name in query.session]
@@ -265,65 +302,3 @@ def conversation_reply(
         usage=view.usage,
         cost=view.cost,
     )
-
-
-ROUTES = (
-    Route(
-        method="POST",
-        path="/runs",
-        handler=start_run,
-        role="start",
-        scope="caller",
-        name="startRun",
-        summary="Start a run. It belongs to the service: a lost client does not stop it.",
-        body=StartBody,
-        reply=StartedReply,
-        status=202,
-        errors=("session_busy", "agent_not_found"),
-    ),
-    Route(
-        method="GET",
-        path="/runs",
-        handler=list_runs,
-        role="watch",
-        scope="caller",
-        name="listRuns",
-        summary="List sessions, the latest first.",
-        query=ListQuery,
-        reply=SessionListReply,
-    ),
-    Route(
-        method="GET",
-        path="/runs/{session}",
-        handler=read_run,
-        role="watch",
-        scope="session",
-        name="readRun",
-        summary="Read a session as people see it.",
-        query=ConversationQuery,
-        reply=ConversationReply,
-    ),
-    Route(
-        method="GET",
-        path="/runs/{session}/events",
-        handler=read_events,
-        role="watch",
-        scope="session",
-        name="readEvents",
-        summary="Watch the events of a session (SSE), or read its facts in pages (JSON).",
-        query=EventsQuery,
-        reply=EventPageReply,
-        streams=True,
-    ),
-    Route(
-        method="GET",
-        path="/events",
-        handler=watch_sessions,
-        role="watch",
-        scope="caller",
-        name="watchSessions",
-        summary="Watch several sessions, changes of the list, and questions, in one stream (SSE).",
-        query=WatchQuery,
-        streams=True,
-    ),
-)

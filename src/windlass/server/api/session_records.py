@@ -13,7 +13,7 @@ from windlass.journals.codec import encode_fact
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.owned_reading import find_forgeries, find_problems, read_recorded_facts
-from windlass.server.routing import Route
+from windlass.server.routing import Routes
 from windlass.server.service import Service
 from windlass.server.session_directory import OwnedSession
 
@@ -73,13 +73,20 @@ class RecordsQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
 
 
+ROUTES = Routes()
+
+
+@ROUTES.add("GET", "/runs/{session}/explain", role="watch", scope="session", reply=ExplainReply)
 async def explain_session(service: Service, request: HttpRequest) -> Reply:
+    """Explain in words why a session did what it did."""
     name = request.session.name
     facts = await service.read_facts(request.session)
     return HttpReply(200, ExplainReply(name, list(explain(name, facts))))
 
 
+@ROUTES.add("GET", "/runs/{session}/verify", role="watch", scope="session", reply=VerifyReply)
 async def verify_session(service: Service, request: HttpRequest) -> Reply:
+    """Check that the record of a session was not changed."""
     problems = await find_problems(service.journal, request.session)
     forgeries = await find_forgeries(service.journal, request.session)
     session = await service.read_again(request.session)
@@ -93,7 +100,17 @@ async def verify_session(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, reply)
 
 
+@ROUTES.add(
+    "GET",
+    "/runs/{session}/records",
+    role="watch",
+    scope="session",
+    query=RecordsQuery,
+    reply=RecordPageReply,
+    errors=("replies_withheld",),
+)
 async def read_records(service: Service, request: HttpRequest) -> Reply:
+    """Read the records of a session as they were written, with their hashes."""
     query = request.decode_query(RecordsQuery)
     session = request.session
     _refuse_withheld(session)
@@ -112,7 +129,16 @@ async def read_records(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, RecordPageReply(session.name, records, more))
 
 
+@ROUTES.add(
+    "GET",
+    "/runs/{session}/export",
+    role="watch",
+    scope="session",
+    content_types=(NDJSON_TYPE,),
+    errors=("replies_withheld",),
+)
 async def export_session(service: Service, request: HttpRequest) -> Reply:
+    """Download a session as a file that `windlass sessions import` reads."""
     session = request.session
     _refuse_withheld(session)
 
@@ -135,50 +161,3 @@ def _refuse_withheld(session: OwnedSession) -> None:
             "A policy withholds replies in this session, and its records hold them.",
             "Read its events, or use a token with the role admin.",
         )
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/runs/{session}/explain",
-        handler=explain_session,
-        role="watch",
-        scope="session",
-        name="explainSession",
-        summary="Explain in words why a session did what it did.",
-        reply=ExplainReply,
-    ),
-    Route(
-        method="GET",
-        path="/runs/{session}/verify",
-        handler=verify_session,
-        role="watch",
-        scope="session",
-        name="verifySession",
-        summary="Check that the record of a session was not changed.",
-        reply=VerifyReply,
-    ),
-    Route(
-        method="GET",
-        path="/runs/{session}/records",
-        handler=read_records,
-        role="watch",
-        scope="session",
-        name="readRecords",
-        summary="Read the records of a session as they were written, with their hashes.",
-        query=RecordsQuery,
-        reply=RecordPageReply,
-        errors=("replies_withheld",),
-    ),
-    Route(
-        method="GET",
-        path="/runs/{session}/export",
-        handler=export_session,
-        role="watch",
-        scope="session",
-        name="exportSession",
-        summary="Download a session as a file that `windlass sessions import` reads.",
-        content_types=(NDJSON_TYPE,),
-        errors=("replies_withheld",),
-    ),
-)

@@ -32,14 +32,6 @@ class UploadReply(msgspec.Struct, frozen=True, kw_only=True):
     expires: float
 
 
-async def create_upload(service: Service, request: HttpRequest) -> Reply:
-    query = request.decode_query(UploadQuery)
-    media_type = request.header("content-type").partition(";")[0].strip().lower()
-    data = await request.read_body()
-    made = await service.uploads.keep(request.caller, data, media_type, query.name)
-    return HttpReply(201, describe_upload(made), {"Location": f"/uploads/{made.name}"})
-
-
 def describe_upload(upload: Upload) -> UploadReply:
     url = SCHEME + upload.name
     return fill_reply(UploadReply, upload, id=upload.name, url=url, name=upload.file_name)
@@ -50,23 +42,24 @@ def open_uploads(service: Service) -> UploadStore:
 
 
 UPLOADS = Resource(
-    kind="upload",
-    role="start",
-    reply=UploadReply,
-    describe=describe_upload,
-    open_store=open_uploads,
-    parameter="upload",
+    "upload", UploadReply, describe_upload, open_uploads, role="start", parameter="upload"
 )
 
-ROUTES = (
-    UPLOADS.create_route(
-        "Send an image or a file, as the body, to be named in the prompts of runs.",
-        create_upload,
-        query=UploadQuery,
-        takes_upload=True,
-        errors=("invalid_upload", "uploads_full", "body_too_long"),
-    ),
-    UPLOADS.list_route("List the caller's uploads."),
-    UPLOADS.read_route("Read about an upload."),
-    UPLOADS.delete_route("Delete an upload. Runs that took it keep their copy."),
+
+@UPLOADS.create(
+    query=UploadQuery,
+    takes_upload=True,
+    errors=("invalid_upload", "uploads_full", "body_too_long"),
 )
+async def create_upload(service: Service, request: HttpRequest) -> Reply:
+    """Send an image or a file, as the body, to be named in the prompts of runs."""
+    query = request.decode_query(UploadQuery)
+    media_type = request.header("content-type").partition(";")[0].strip().lower()
+    data = await request.read_body()
+    made = await service.uploads.keep(request.caller, data, media_type, query.name)
+    return HttpReply(201, describe_upload(made), {"Location": f"/uploads/{made.name}"})
+
+
+UPLOADS.add_list("List the caller's uploads.")
+UPLOADS.add_read("Read about an upload.")
+UPLOADS.add_delete("Delete an upload. Runs that took it keep their copy.")

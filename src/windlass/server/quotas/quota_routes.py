@@ -13,7 +13,6 @@ from windlass.server.owned_records import PageQuery
 from windlass.server.quotas.costs import COST_KEYS, CostKey, CostRow, beginning_of_day
 from windlass.server.quotas.quota import EVERYONE, Quota, QuotaStore
 from windlass.server.resources import Resource, fill_reply
-from windlass.server.routing import Route
 from windlass.server.service import Service
 
 SPAN_MAX_S = 400 * 86_400.0
@@ -68,7 +67,22 @@ class CostReply(msgspec.Struct, frozen=True):
     """All rows together, as far as prices are known."""
 
 
+def describe_quota(quota: Quota, spent: Decimal | None = None) -> QuotaReply:
+    return fill_reply(QuotaReply, quota, usd_today=spent)
+
+
+def open_quotas(service: Service) -> QuotaStore:
+    return QuotaStore(service.journal)
+
+
+QUOTAS = Resource("quota", QuotaReply, describe_quota, open_quotas, role="admin")
+
+
+@QUOTAS.add(
+    "PUT", "/quotas/{name}", role="admin", stored_replies=True, body=QuotaBody, reply=QuotaReply
+)
 async def put_quota(service: Service, request: HttpRequest) -> Reply:
+    """Limit what callers may use: runs at once, starts a minute, money a day."""
     body = await request.decode(QuotaBody)
     try:
         quota = Quota(name=request.params["name"], **msgspec.structs.asdict(body))
@@ -78,7 +92,9 @@ async def put_quota(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, describe_quota(quota))
 
 
+@QUOTAS.list()
 async def list_quotas(service: Service, request: HttpRequest) -> Reply:
+    """List the quotas that apply to the caller; all of them for an admin."""
     query = request.decode_query(PageQuery)
     caller = request.caller
     found, cursor = await service.quotas.list_for(caller, query)
@@ -89,7 +105,12 @@ async def list_quotas(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, QUOTAS.page(replies, cursor))
 
 
+QUOTAS.add_delete("Delete a quota.")
+
+
+@QUOTAS.add("GET", "/costs", role="watch", scope="caller", query=CostQuery, reply=CostReply)
 async def read_costs(service: Service, request: HttpRequest) -> Reply:
+    """Add up costs by caller, agent, model and label: one's own; all for an admin."""
     query = request.decode_query(CostQuery)
     now = time.time()
     until = now if query.until is None else query.until
@@ -107,49 +128,3 @@ async def read_costs(service: Service, request: HttpRequest) -> Reply:
     rows = await service.costs.add_up(owner, since, until, keys)
     total = sum((row.usd for row in rows), Decimal(0))
     return HttpReply(200, CostReply(since, until, rows, total))
-
-
-def describe_quota(quota: Quota, spent: Decimal | None = None) -> QuotaReply:
-    return fill_reply(QuotaReply, quota, usd_today=spent)
-
-
-def open_quotas(service: Service) -> QuotaStore:
-    return QuotaStore(service.journal)
-
-
-QUOTAS = Resource(
-    kind="quota",
-    role="admin",
-    reply=QuotaReply,
-    describe=describe_quota,
-    open_store=open_quotas,
-)
-
-ROUTES = (
-    Route(
-        method="PUT",
-        path="/quotas/{name}",
-        handler=put_quota,
-        role="admin",
-        name="putQuota",
-        summary="Limit what callers may use: runs at once, starts a minute, money a day.",
-        stored_replies=True,
-        body=QuotaBody,
-        reply=QuotaReply,
-    ),
-    QUOTAS.list_route(
-        "List the quotas that apply to the caller; all of them for an admin.", list_quotas
-    ),
-    QUOTAS.delete_route("Delete a quota."),
-    Route(
-        method="GET",
-        path="/costs",
-        handler=read_costs,
-        role="watch",
-        scope="caller",
-        name="readCosts",
-        summary="Add up costs by caller, agent, model and label: one's own; all for an admin.",
-        query=CostQuery,
-        reply=CostReply,
-    ),
-)

@@ -72,7 +72,26 @@ class ScheduleReply(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int
 
 
+def open_schedules(service: Service) -> ScheduleStore:
+    return ScheduleStore(service.journal, time.time)
+
+
+def describe_schedule(known: Schedule) -> ScheduleReply:
+    return fill_reply(
+        ScheduleReply,
+        known,
+        name=full_name(known),
+        waiting=len(known.waiting),
+        last_time=known.last_fire_time,
+    )
+
+
+SCHEDULES = Resource("schedule", ScheduleReply, describe_schedule, open_schedules, role="start")
+
+
+@SCHEDULES.create(body=ScheduleBody, errors=("agent_not_found", "schedules_full"))
 async def create_schedule(service: Service, request: HttpRequest) -> Reply:
+    """Start a run at certain times: cron, interval or once."""
     body = await request.decode(ScheduleBody)
     if body.agent:
         find_agent(service.agents, body.agent)
@@ -89,60 +108,25 @@ async def create_schedule(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(201, describe_schedule(made), {"Location": f"/schedules/{full_name(made)}"})
 
 
+SCHEDULES.add_list("List schedules by name.")
+SCHEDULES.add_read("Read a schedule, and what became of its last firing.")
+
+
+@SCHEDULES.change("pause", body=PauseBody)
 async def pause_schedule(service: Service, request: HttpRequest) -> Reply:
+    """Let a schedule start no more runs until it is resumed."""
     body = await request.decode(PauseBody)
     known = await SCHEDULES.find(service, request)
     paused = await open_schedules(service).pause(full_name(known), body.reason)
     return HttpReply(200, describe_schedule(paused))
 
 
+@SCHEDULES.change("resume")
 async def resume_schedule(service: Service, request: HttpRequest) -> Reply:
+    """Let a schedule go on; what it missed meanwhile is not caught up."""
     known = await SCHEDULES.find(service, request)
     resumed = await open_schedules(service).resume(full_name(known))
     return HttpReply(200, describe_schedule(resumed))
 
 
-def open_schedules(service: Service) -> ScheduleStore:
-    return ScheduleStore(service.journal, time.time)
-
-
-def describe_schedule(known: Schedule) -> ScheduleReply:
-    return fill_reply(
-        ScheduleReply,
-        known,
-        name=full_name(known),
-        waiting=len(known.waiting),
-        last_time=known.last_fire_time,
-    )
-
-
-SCHEDULES = Resource(
-    kind="schedule",
-    role="start",
-    reply=ScheduleReply,
-    describe=describe_schedule,
-    open_store=open_schedules,
-)
-
-ROUTES = (
-    SCHEDULES.create_route(
-        "Start a run at certain times: cron, interval or once.",
-        create_schedule,
-        body=ScheduleBody,
-        errors=("agent_not_found", "schedules_full"),
-    ),
-    SCHEDULES.list_route("List schedules by name."),
-    SCHEDULES.read_route("Read a schedule, and what became of its last firing."),
-    SCHEDULES.change_route(
-        "pause",
-        "Let a schedule start no more runs until it is resumed.",
-        pause_schedule,
-        body=PauseBody,
-    ),
-    SCHEDULES.change_route(
-        "resume",
-        "Let a schedule go on; what it missed meanwhile is not caught up.",
-        resume_schedule,
-    ),
-    SCHEDULES.delete_route("Delete a schedule. Runs that it has started go on."),
-)
+SCHEDULES.add_delete("Delete a schedule. Runs that it has started go on.")

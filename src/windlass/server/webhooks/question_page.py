@@ -18,7 +18,7 @@ from windlass.core.projection.runs import OpenQuestion
 from windlass.core.verdicts import Allow, Deny, PersonAnswer
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply, error_headers
-from windlass.server.routing import Route
+from windlass.server.routing import Routes
 from windlass.server.service import Service
 from windlass.server.webhooks.links import AnswerLink, bad_link, check_link, read_link
 from windlass.server.webhooks.store import WebhookStore
@@ -42,13 +42,41 @@ PAGE_HEADERS = {
 }
 
 
+def error_page(error: ApiError) -> HttpReply:
+    """Return an error as a page for people."""
+    page = _page(error.status, "This link does not work", f"{error.message} {error.hint}")
+    return replace(page, headers={**page.headers, **error_headers(error)})
+
+
+ROUTES = Routes()
+
+
+@ROUTES.add(
+    "GET",
+    "/ask/{code}",
+    role=None,
+    takes_secret=True,
+    error_shape=error_page,
+    content_types=("text/html",),
+)
 async def show_question(service: Service, request: HttpRequest) -> Reply:
+    """Show the question of a link, as a page. It changes nothing."""
     hook, link = await _read(service, request.params["code"])
     question = await _find_question(service, hook, link)
     return _html_reply(200, _question_html(question))
 
 
+@ROUTES.add(
+    "POST",
+    "/ask/{code}",
+    name="answerLinkedQuestion",
+    role=None,
+    takes_secret=True,
+    error_shape=error_page,
+    content_types=("text/html",),
+)
 async def answer_question(service: Service, request: HttpRequest) -> Reply:
+    """Answer the question of a link, once."""
     hook, link = await _read(service, request.params["code"])
     session = await service.find_session(caller_of(hook), link.session)
     answer = _read_answer(await request.read_body())
@@ -117,12 +145,6 @@ def _question_html(question: OpenQuestion) -> str:
     return _document("A question", body)
 
 
-def error_page(error: ApiError) -> HttpReply:
-    """Return an error as a page for people."""
-    page = _page(error.status, "This link does not work", f"{error.message} {error.hint}")
-    return replace(page, headers={**page.headers, **error_headers(error)})
-
-
 def _page(status: int, title: str, text: str) -> HttpReply:
     document = _document(title, f"<h1>{_text(title)}</h1><p>{_text(text)}</p>")
     return _html_reply(status, document)
@@ -143,29 +165,3 @@ def _document(title: str, body: str) -> str:
 
 def _text(value: str) -> str:
     return html.escape(value, quote=True)
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/ask/{code}",
-        handler=show_question,
-        role=None,
-        name="showQuestion",
-        summary="Show the question of a link, as a page. It changes nothing.",
-        takes_secret=True,
-        error_shape=error_page,
-        content_types=("text/html",),
-    ),
-    Route(
-        method="POST",
-        path="/ask/{code}",
-        handler=answer_question,
-        role=None,
-        name="answerLinkedQuestion",
-        summary="Answer the question of a link, once.",
-        takes_secret=True,
-        error_shape=error_page,
-        content_types=("text/html",),
-    ),
-)

@@ -60,7 +60,22 @@ class TestReply(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+def open_webhooks(service: Service) -> WebhookStore:
+    return WebhookStore(service.journal, time.time)
+
+
+def describe_webhook(hook: Webhook) -> WebhookReply:
+    # A reply has a field for the secret, which only the one that makes a webhook shows.
+    return fill_reply(WebhookReply, hook, name=full_name(hook), secret=None)
+
+
+# Links to questions can answer them, so the caller who makes a webhook must be allowed to.
+WEBHOOKS = Resource("webhook", WebhookReply, describe_webhook, open_webhooks, role="answer")
+
+
+@WEBHOOKS.create(body=WebhookBody, errors=("address_refused", "webhooks_full"))
 async def create_webhook(service: Service, request: HttpRequest) -> Reply:
+    """Send messages about questions, ends and failures to an address."""
     body = await request.decode(WebhookBody)
     caller = request.caller
     fields = msgspec.structs.asdict(body)
@@ -81,13 +96,21 @@ async def create_webhook(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(201, reply, {"Location": f"/webhooks/{full_name(hook)}"})
 
 
+WEBHOOKS.add_list("List webhooks by name.")
+WEBHOOKS.add_read("Read a webhook, and why its messages were not taken.")
+
+
+@WEBHOOKS.change("test", reply=TestReply)
 async def test_webhook(service: Service, request: HttpRequest) -> Reply:
+    """Send a test message at once, and say whether it was taken."""
     hook = await WEBHOOKS.find(service, request)
     outcome = await service.hook_sender.send(hook, make_test_message(hook, time.time()))
     return HttpReply(200, TestReply(outcome.is_delivered, outcome.error))
 
 
+@WEBHOOKS.change("enable")
 async def enable_webhook(service: Service, request: HttpRequest) -> Reply:
+    """Switch a webhook on again that its receiver has switched off."""
     hook = await WEBHOOKS.find(service, request)
     changed = await open_webhooks(service).change(
         full_name(hook), lambda known: replace(known, is_disabled=False, last_error="")
@@ -95,41 +118,4 @@ async def enable_webhook(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, describe_webhook(changed or hook))
 
 
-def open_webhooks(service: Service) -> WebhookStore:
-    return WebhookStore(service.journal, time.time)
-
-
-def describe_webhook(hook: Webhook) -> WebhookReply:
-    # A reply has a field for the secret, which only the one that makes a webhook shows.
-    return fill_reply(WebhookReply, hook, name=full_name(hook), secret=None)
-
-
-# Links to questions can answer them, so the caller who makes a webhook must be allowed to.
-WEBHOOKS = Resource(
-    kind="webhook",
-    role="answer",
-    reply=WebhookReply,
-    describe=describe_webhook,
-    open_store=open_webhooks,
-)
-
-ROUTES = (
-    WEBHOOKS.create_route(
-        "Send messages about questions, ends and failures to an address.",
-        create_webhook,
-        body=WebhookBody,
-        errors=("address_refused", "webhooks_full"),
-    ),
-    WEBHOOKS.list_route("List webhooks by name."),
-    WEBHOOKS.read_route("Read a webhook, and why its messages were not taken."),
-    WEBHOOKS.change_route(
-        "test",
-        "Send a test message at once, and say whether it was taken.",
-        test_webhook,
-        reply=TestReply,
-    ),
-    WEBHOOKS.change_route(
-        "enable", "Switch a webhook on again that its receiver has switched off.", enable_webhook
-    ),
-    WEBHOOKS.delete_route("Delete a webhook. Links that it has sent stop working."),
-)
+WEBHOOKS.add_delete("Delete a webhook. Links that it has sent stop working.")
