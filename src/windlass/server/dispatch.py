@@ -25,11 +25,11 @@ from windlass.server.messages import (
     encode_json,
     error_reply,
 )
-from windlass.server.metrics import OPEN_METRICS, Metric, gauge
+from windlass.server.metrics import Metric, gauge
 from windlass.server.openapi import build_document
 from windlass.server.rates import BodyCounter, StreamCounter
 from windlass.server.route_tables import all_routes
-from windlass.server.routing import Route, RouteTable
+from windlass.server.routing import Route, Routes, RouteTable
 from windlass.server.service import Service
 from windlass.server.stored_replies import KeyedRequest
 from windlass.server.tokens import RevocableChunks
@@ -74,7 +74,7 @@ class Dispatcher:
         """Make a dispatcher. `authenticators` are asked for bearer tokens besides the service's."""
         self.service = service
         listed = tuple(routes if routes is not None else all_routes())
-        self.table = RouteTable((*listed, *self._own_routes(listed)))
+        self.table = RouteTable((*listed, *self._describe_table(listed)))
         tokens = service.tokens
         self.guard = RequestGuard(
             rules or AccessRules(),
@@ -167,42 +167,20 @@ class Dispatcher:
             KeyedRequest(request.caller.name, place, key, body, route.is_keyed), work
         )
 
-    def _own_routes(self, routes: Sequence[Route]) -> tuple[Route, ...]:
-        """Return the routes that know the table itself, or what the dispatcher counts."""
+    def _describe_table(self, routes: Sequence[Route]) -> Routes:
+        """Return the route of the document, which describes the others."""
+        added = Routes()
 
         @cache
         def make_document() -> HttpReply:
             return HttpReply(200, encode_json(build_document(routes)))
 
+        @added.add("GET", "/openapi.json", role=None, reply=dict[str, Any])
         async def read_document(_service: Service, _request: HttpRequest) -> Reply:
+            """Describe all routes (OpenAPI)."""
             return make_document()
 
-        async def read_metrics(service: Service, request: HttpRequest) -> Reply:
-            owner = None if request.caller.is_admin else request.caller.name
-            costs = await service.costs.measure(owner, time.time())
-            return HttpReply(200, service.metrics.write(costs), content_type=OPEN_METRICS)
-
-        return (
-            Route(
-                method="GET",
-                path="/openapi.json",
-                handler=read_document,
-                role=None,
-                name="readDocument",
-                summary="Describe all routes (OpenAPI).",
-                reply=dict[str, Any],
-            ),
-            Route(
-                method="GET",
-                path="/metrics",
-                handler=read_metrics,
-                role="watch",
-                scope="caller",
-                name="readMetrics",
-                summary="Count requests, streams, runs and costs (OpenMetrics).",
-                content_types=(OPEN_METRICS.partition(";")[0],),
-            ),
-        )
+        return added
 
     def _count(self) -> Iterator[Metric]:
         yield gauge("windlass_streams_open", "Event streams that are open.", self.streams.total)

@@ -1,12 +1,14 @@
-"""Whether the service lives, and whether work should be sent to it."""
+"""For those who operate the service: whether it lives, whether it takes work, what it counts."""
 
 import asyncio
+import time
 
 import msgspec
 
 from windlass.core.errors import WindlassError
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
+from windlass.server.metrics import OPEN_METRICS
 from windlass.server.routing import Routes
 from windlass.server.service import Service
 
@@ -48,3 +50,17 @@ async def read_readiness(service: Service, _request: HttpRequest) -> Reply:
             retry_after=JOURNAL_S,
         ) from None
     return HttpReply(200, HealthReply("ready"))
+
+
+@ROUTES.add(
+    "GET",
+    "/metrics",
+    role="watch",
+    scope="caller",
+    content_types=(OPEN_METRICS.partition(";")[0],),
+)
+async def read_metrics(service: Service, request: HttpRequest) -> Reply:
+    """Count requests, streams, runs and costs (OpenMetrics)."""
+    owner = None if request.caller.is_admin else request.caller.name
+    costs = await service.costs.measure(owner, time.time())
+    return HttpReply(200, service.metrics.write(costs), content_type=OPEN_METRICS)
