@@ -20,10 +20,13 @@ from windlass import (
     RunContext,
     RunEnded,
     RunStarted,
+    TextDelta,
     ToolResults,
     tool,
 )
+from windlass.core.events import Fact
 from windlass.core.fold.run import fold
+from windlass.core.mail import PauseMail
 from windlass.core.messages import ToolCall, ToolSpec
 from windlass.gates.presets import allow_all, read_only
 from windlass.journals.memory import MemoryJournal
@@ -35,6 +38,8 @@ from windlass.testing import (
     ScriptedReply,
     VirtualClock,
     call,
+    drop,
+    pause,
     say,
     stall,
 )
@@ -282,6 +287,46 @@ async def test_what_a_model_writes_for_a_call_ends_with_the_run(clock: VirtualCl
     last = (await journal.read("s/c1_0.model1"))[-1]
     assert isinstance(last, RunEnded)
     assert last.outcome == "cancelled"
+
+
+@pytest.mark.contract("D12")
+async def test_a_late_watcher_is_shown_what_a_model_writes_from_its_first_fact(
+    clock: VirtualClock,
+) -> None:
+    """D12: a watcher that comes while the model writes misses nothing of that session."""
+    journal = MemoryJournal()
+    model = ScriptedModel([call("poem"), [say("A "), pause(2), say("line.")], "Done."])
+    agent = Agent(
+        model, tools=[make_tool(request())], gate=allow_all(), journal=journal, clock=clock
+    )
+    running = asyncio.create_task(agent.run("Go.", session="s"))
+    while len(model.prompts) < 2:  # noqa: ASYNC110 - a model tells nobody
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(1)
+    shown = [one.event async for one in agent.watch("s") if isinstance(one, NestedEvent)]
+    await running
+    facts = await journal.read("s/c1_0.model1")
+    assert [one for one in shown if isinstance(one, Fact)] == list(facts)
+    assert "".join(one.text for one in shown if isinstance(one, TextDelta)) == "A line."
+
+
+@pytest.mark.contract("D3")
+async def test_a_request_that_is_paused_from_outside_ends_with_its_call(
+    clock: VirtualClock,
+) -> None:
+    """D3: the call gets a refusal and is over, so that no run would come for an open session."""
+    journal = MemoryJournal()
+    model = ScriptedModel([call("poem"), [say("A "), pause(2), drop()], "Done."])
+    agent = Agent(
+        model, tools=[make_tool(request())], gate=allow_all(), journal=journal, clock=clock
+    )
+    running = asyncio.create_task(agent.run("Go.", session="s"))
+    while len(model.prompts) < 2:  # noqa: ASYNC110 - a model tells nobody
+        await asyncio.sleep(0.01)
+    await journal.post_mail("s/c1_0.model1", PauseMail(run=1, reason="lunch"))
+    result = await running
+    assert results(result.messages)[0].startswith("the model wrote nothing: paused")
+    assert isinstance((await journal.read("s/c1_0.model1"))[-1], RunEnded)
 
 
 async def test_a_question_of_a_call_goes_to_the_approver_of_the_run(clock: VirtualClock) -> None:
