@@ -14,10 +14,9 @@ too, with the questions of all that work for it. Every other child ends with its
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, overload
+from typing import Any
 
 import msgspec
-from typing_extensions import override
 
 from windlass.agent.child_sessions import (
     as_subagent_charges,
@@ -299,26 +298,12 @@ async def _wait_for_mail(mailbox: Mailbox, session: str, after: int) -> None:
         await mailbox.wait_for_mail(session, "control", after)
 
 
-class _ChargesSoFar(Sequence[Charge]):
+class _ChargesSoFar(msgspec.Struct, frozen=True):
     """What a running child has paid, for its caller's ledger: looked up whenever it is read."""
 
-    def __init__(self, driver: RunDriver, paid: tuple[Charge, ...]) -> None:
-        self._driver = driver
-        self._paid = paid
+    driver: RunDriver
+    paid: tuple[Charge, ...]
 
-    @overload
-    def __getitem__(self, index: int) -> Charge: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Charge]: ...
-    @override
-    def __getitem__(self, index: int | slice) -> Charge | Sequence[Charge]:
-        return tuple(self)[index]
-
-    @override
-    def __len__(self) -> int:
-        return len(tuple(iter(self)))
-
-    @override
     def __iter__(self) -> Iterator[Charge]:
-        yield from self._paid
-        yield from as_subagent_charges(self._driver.charges_so_far)
+        yield from self.paid
+        yield from as_subagent_charges(self.driver.charges_so_far)

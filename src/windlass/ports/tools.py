@@ -1,7 +1,7 @@
 """The port to the tools, and what a running call may know of its run."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -18,7 +18,7 @@ from windlass.core.verdicts import PersonAnswer
 from windlass.ports.journals import BlobStore
 
 
-def _ignore_charges(_charges: Sequence[Charge]) -> None:
+def _ignore_charges(_charges: Iterable[Charge]) -> None:
     """Nobody keeps the books."""
 
 
@@ -93,7 +93,7 @@ class CallContext(msgspec.Struct, frozen=True):
     """Show progress to the watchers of the run."""
     on_late_result: Callable[[ToolResult], None]
     """Hand in the result of a call that ended after it had been given up."""
-    report_charges: Callable[[Sequence[Charge]], None] = _ignore_charges
+    report_charges: Callable[[Iterable[Charge]], None] = _ignore_charges
     """Say what the call has paid to models in all so far; it counts as spent by the run."""
     earlier_result: Callable[[str], ToolResult | None] = _no_earlier_result
     """Return the result of an earlier call of the session, by the id of the call."""

@@ -9,6 +9,7 @@ from collections.abc import (
     Callable,
     Collection,
     Coroutine,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -153,8 +154,8 @@ class InFlight(msgspec.Struct):
     )
     """Each call, by its task."""
     ended_calls: list[CallFinished] = msgspec.field(default_factory=list[CallFinished])
-    charges_by_call: dict[str, Sequence[Charge]] = msgspec.field(
-        default_factory=dict[str, Sequence[Charge]]
+    charges_by_call: dict[str, Iterable[Charge]] = msgspec.field(
+        default_factory=dict[str, Iterable[Charge]]
     )
     """What each call has paid to models of its own so far; it may grow while the call runs."""
     parked_calls: ParkedCalls = msgspec.field(default_factory=ParkedCalls)

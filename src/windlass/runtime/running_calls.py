@@ -6,7 +6,7 @@ it comes.
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -208,7 +208,7 @@ def _call_context(
     call_id = cleared.call.id
     publisher = recorder.publisher
 
-    def report_charges(charges: Sequence[Charge]) -> None:
+    def report_charges(charges: Iterable[Charge]) -> None:
         in_flight.charges_by_call[call_id] = charges
 
     def share_now() -> Amount:
