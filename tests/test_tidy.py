@@ -24,6 +24,10 @@ MODULE_LINES_MAX = 400
 """What can be read in one sitting."""
 LONG_MODULES = {
     "src/windlass/__init__.py": "a list of public names, which is looked up and not read",
+    "src/windlass/agent/handles.py": "a start returns a handle",
+    "src/windlass/agent/openings.py": "what is asked for, and the facts that it becomes",
+    "src/windlass/agent/runs.py": "a driver from its making to its last late result",
+    "src/windlass/runtime/driver.py": "one run from its lease to its end",
     "src/windlass/runtime/attempt.py": "one request from its first byte to its charge",
 }
 """Longer modules, each with the reason why it reads better as one."""

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from windlass import Agent, LoopPolicy, RunFailed, tool
-from windlass.agent.reply_text import ReplyText, follow_text
+from windlass.agent.event_stream import ReplyText, follow_text
 from windlass.core.events import Event, ReplyJudged, StepProposed, TextDelta
 from windlass.core.messages import AssistantMessage, TextPart
 from windlass.core.verdicts import Deny

@@ -3,7 +3,7 @@
 import pytest
 
 from windlass import Agent, Allow, ConfigError, Limits, tool
-from windlass.agent.options import LIMITS_KEY
+from windlass.agent.openings import LIMITS_KEY
 from windlass.gates import ask
 from windlass.journals import MemoryJournal
 from windlass.testing import ScriptedModel, call

@@ -16,18 +16,15 @@ from windlass.agent.answering import accept_expiry, find_question, post_answer
 from windlass.agent.build import AgentParts, BuiltAgent, build_parts, replace_journal
 from windlass.agent.driving import SessionDriver
 from windlass.agent.event_stream import EventStream, StreamBlock
-from windlass.agent.handles import RunHandle, stream_driver, stream_handle
+from windlass.agent.handles import RunHandle, RunStarter
 from windlass.agent.options import (
     AgentOptions,
     PromptInput,
     RunOptions,
     check_agent_options,
-    is_plain_start,
 )
 from windlass.agent.output import OutputType
-from windlass.agent.planning import RunPlanner
 from windlass.agent.runs import RELEASE_GRACE_S
-from windlass.agent.starting import RunStarter
 from windlass.agent.subagents import make_agent_tool
 from windlass.agent.sweeping import Sweeper, SweepOptions, SweepReport
 from windlass.agent.sync import BackgroundLoop
@@ -70,12 +67,11 @@ class Agent(BuiltAgent, Generic[OutputT]):
     def _set_up(self, parts: AgentParts, *, owns_journal: bool) -> None:
         self.parts = parts
         self._owns_journal = owns_journal
-        self._planner = RunPlanner(self.parts)
         self._openings = self.parts.make_openings()
         self._runs = self.parts.make_runs()
         self._sessions = SessionDriver(self._runs, self._openings)
         self._starter: RunStarter[OutputT] = RunStarter(
-            self._runs, self._openings, self._sessions, self._finish
+            self._runs, self._openings, self._sessions, self._parse_output
         )
         self.sweeper = Sweeper(self._runs, self._sessions)
         self._background = BackgroundLoop()
@@ -122,16 +118,8 @@ class Agent(BuiltAgent, Generic[OutputT]):
         result, if the run fails; SessionBusy if the session is driven already; RunUnfinished if its
         last run is still open.
         """
-        if is_plain_start(options):
-            name, task = self._planner.plan_run(prompt, session, options)
-            opening = partial(self._openings.open_new, task=task)
-            return await self._drive(name, opening, on_event)
-        handle = await self._start(prompt, session, options, on_event)
-        try:
-            return await handle.result()
-        except asyncio.CancelledError:
-            await asyncio.shield(handle.cancel("the caller was cancelled"))
-            raise
+        handle = await self._starter.start(prompt, session, options, on_event, is_tied=True)
+        return raise_if_failed(await handle.wait_tied())
 
     async def start(
         self, prompt: PromptInput, *, session: str | None = None, **options: Unpack[RunOptions]
@@ -144,7 +132,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
         and the key. Raises what `run` raises before a run begins, and ConfigError if the key was
         used for another prompt.
         """
-        return await self._start(prompt, session, options, None)
+        return await self._starter.start(prompt, session, options)
 
     async def drive(
         self, session: str, *, consent: bool = False, on_event: Watcher | None = None
@@ -186,7 +174,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
 
         Ctrl-C stops the run, which ends and is recorded before KeyboardInterrupt is raised.
         """
-        session = self._planner.name_session(session, options)
+        session = self._openings.name_session(session, options)
         work = self.run(prompt, session=session, on_event=on_event, **options)
         run = self._background.submit(work)
         try:
@@ -210,23 +198,16 @@ class Agent(BuiltAgent, Generic[OutputT]):
         block early does not stop the run: it is waited for. An error in the block stops it. Raises
         RunFailed on leaving the block if the run failed.
         """
-        return StreamBlock(self._stream(prompt, session=session, **options))
+        return StreamBlock(self._stream(prompt, session, options))
 
     @asynccontextmanager
     async def _stream(
-        self, prompt: PromptInput, *, session: str | None, **options: Unpack[RunOptions]
+        self, prompt: PromptInput, session: str | None, options: RunOptions
     ) -> AsyncGenerator[EventStream[OutputT]]:
-        if not is_plain_start(options):
-            handle = await self._start(prompt, session, options, None)
-            async with stream_handle(handle) as events:
-                yield events
-            return
-        name, task = self._planner.plan_run(prompt, session, options)
-        opening = partial(self._openings.open_new, task=task)
-        streamed = stream_driver(self._runs, name, opening, self._parse_output)
-        async with streamed as events:
+        events: EventStream[OutputT] = EventStream()
+        handle = await self._starter.start(prompt, session, options, events.push, is_tied=True)
+        async with handle.stream_into(events):
             yield events
-        raise_if_failed(events.result)
 
     async def resume(
         self, session: str, *, consent: bool = False, on_event: Watcher | None = None
@@ -352,17 +333,11 @@ class Agent(BuiltAgent, Generic[OutputT]):
         Returns once it is recorded, so that a crash does not lose it. Raises NothingToDo if the
         session has no open run, or one that undoes an earlier run.
         """
-        parts, by = self._planner.check_prompt(prompt), check_text("by", str(by))
+        parts, by = self._openings.check_prompt(prompt), check_text("by", str(by))
         try:
             await self._runs.steer(check_session(session), SteeringGiven(parts, by))
         except SessionBusy:
             await control.steer(self.parts.world.journal, session, parts, by=by)
-
-    async def _start(
-        self, prompt: PromptInput, session: str | None, options: RunOptions, watcher: Watcher | None
-    ) -> RunHandle[OutputT]:
-        name, task = self._planner.plan_run(prompt, session, options)
-        return await self._starter.start(task, name, options, watcher)
 
     async def _go_on(
         self, session: str, opening: Opening, on_event: Watcher | None
@@ -378,13 +353,12 @@ class Agent(BuiltAgent, Generic[OutputT]):
     async def _drive(
         self, session: str, opening: Opening, on_event: Watcher | None
     ) -> RunResult[OutputT]:
-        """Drive a run to its end, and wait until it is undone if it is to be."""
-        result = await self._runs.drive_session(session, opening, on_event)
-        await self._sessions.wait_for_undo(session)
-        return self._finish(result)
-
-    def _finish(self, result: RunResult[Any]) -> RunResult[OutputT]:
-        return raise_if_failed(self._parse_output(result))
+        """Drive a run until it ends. If it has to be undone, wait for the undo to finish."""
+        launched = await self._runs.begin(
+            session, opening, on_event, is_tied=True, waits_for_writer=True
+        )
+        handle = RunHandle(self._runs, session, self._parse_output, launched=launched)
+        return raise_if_failed(await handle.wait_tied())
 
     def _parse_output(self, result: RunResult[Any]) -> RunResult[OutputT]:
         if not result.completed or result.is_undo:

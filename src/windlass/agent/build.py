@@ -18,7 +18,7 @@ from windlass.agent.call_requests import LiveCallRequests
 from windlass.agent.folder_store import FolderStore
 from windlass.agent.nested_calls import NestedCallSession
 from windlass.agent.observers import RunObserver
-from windlass.agent.openings import RunOpenings
+from windlass.agent.openings import RunOpenings, check_budgets
 from windlass.agent.options import AgentOptions, InstructionFunction, build_mask
 from windlass.agent.output import OutputType
 from windlass.agent.runs import LiveRuns
@@ -40,7 +40,6 @@ from windlass.ports import (
     Gate,
     Journal,
     Model,
-    SharedBudgets,
     SharedRecords,
     Timeouts,
     Tools,
@@ -73,6 +72,7 @@ class AgentParts(msgspec.Struct, frozen=True):
             self.mask,
             self.instructions,
             undo_setup=self.mask.mask_setup(undo_setup(self.setup, tools)),
+            observer=self.observer,
         )
 
     def make_runs(self) -> LiveRuns:
@@ -345,27 +345,3 @@ def _check_tool_choice(setup: Setup) -> None:
         f"LoopPolicy(tool_choice={choice!r}): there is no such tool.{suggest_names(choice, words)}"
         " Give auto, none, required or the name of a tool."
     )
-
-
-def check_budgets(setup: Setup, journal: Journal) -> None:
-    """Raise ConfigError for a limit of money that could not be held."""
-    budgets = setup.budgets
-    usd_limits = [("Limits", setup.limits.usd), ("SessionLimits", setup.session_limits.usd)]
-    usd_limits += [(f"Budget {budget.name}", budget.usd) for budget in budgets]
-    unpriced = unpriced_models(setup)
-    for owner, usd in usd_limits:
-        if usd is not None and unpriced:
-            raise ConfigError(
-                f"{owner}(usd=…): the price of {unpriced[0]} is not known, so its cost cannot be "
-                "limited. Give the model a price, or limit tokens."
-            )
-    if budgets and not isinstance(journal, SharedBudgets):
-        raise ConfigError(f"{type(journal).__name__} cannot keep budgets: use another journal")
-    if len({budget.name for budget in budgets}) != len(budgets):
-        raise ConfigError("two budgets have the same name")
-
-
-def unpriced_models(setup: Setup) -> list[str]:
-    """Return the names of the models whose price is not known."""
-    models = (*setup.models, setup.summariser)
-    return [model.name for model in models if model is not None and model.price is None]

@@ -39,8 +39,7 @@ class SessionDriver:
         self._runs = runs
         self._openings = openings
         self._is_closed = False
-        self._undoing: dict[str, asyncio.Task[None]] = {}
-        runs.on_undo_due = self.begin_undo
+        runs.on_undo_due = self._undo_last
 
     @property
     def _journal(self) -> Journal:
@@ -129,25 +128,13 @@ class SessionDriver:
         run = (await self._runs.read_state(session)).run
         return run is not None and run.undo_due
 
-    def begin_undo(self, session: str) -> None:
-        """Undo, in the background, what a run did that has just ended."""
-        if not self._is_closed:
-            self._undoing[session] = self._runs.start_task(self._undo_last(session))
-
     async def _undo_last(self, session: str) -> None:
+        """Undo what a run did that has just ended, unless the agent is closed."""
         try:
             await self.drive(session)
         except ForOperator as error:
-            # It is on record that it is due: the next one who drives the session does it.
+            # It is on record that it is due: the next driver of the session does it.
             _log.warning("session %s: its last run is not undone yet: %s", session, error)
-        finally:
-            del self._undoing[session]
-
-    async def wait_for_undo(self, session: str) -> None:
-        """Wait until the last run of a session is undone, if that is under way here."""
-        task = self._undoing.get(session)
-        if task is not None:
-            await asyncio.wait({task})
 
     async def has_work(self, state: State) -> bool:
         """Return whether a session needs a driver now."""
@@ -214,18 +201,14 @@ class SessionDriver:
     async def _drive_once(
         self, session: str, opening: Opening, watcher: Watcher | None
     ) -> RunResult[Any]:
-        driver = self._runs.make_driver(session, opening, watcher)
-        task = self._runs.launch(driver)
+        launched = self._runs.launch(session, opening, watcher)
         try:
-            result = await asyncio.shield(task)
+            return await launched.wait(is_tied=False)
         except asyncio.CancelledError:
-            # The run is not cancelled: any process can go on with it.
-            driver.release("its driver was cancelled", RELEASE_GRACE_S)
-            await asyncio.wait({task})
+            # The run is not cancelled: any process can resume it.
+            launched.driver.release("its driver was cancelled", RELEASE_GRACE_S)
+            await asyncio.wait({launched.task})
             raise
-        if driver.program_exit is not None:
-            raise driver.program_exit
-        return result
 
     async def read_letters(self, state: State, lane: str) -> Sequence[Letter]:
         """Return the messages of a lane that no fact carries yet."""

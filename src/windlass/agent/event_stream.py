@@ -1,7 +1,8 @@
-"""The events of a run for a reader that pulls: a buffer between it and a run that never waits.
+"""The events of a run for a reader that pulls, or the text of its reply as one growing value.
 
-The law: a slow reader loses nothing but the boundaries between fragments. When the buffer is full,
-adjacent fragments are merged; everything else is kept, however much it is.
+Invariants: a slow reader loses nothing but the boundaries between fragments. When the buffer is
+full, adjacent fragments are merged; everything else is kept. Each value of a text replaces the one
+before it. The text of a reply is in the last value exactly once, however many attempts broke off.
 """
 
 import asyncio
@@ -12,10 +13,21 @@ from typing import TYPE_CHECKING, Generic, Never
 
 from typing_extensions import override
 
-from windlass.agent.reply_text import follow_text
 from windlass.core.event_buffer import EventBuffer
-from windlass.core.events import Event, RunEnded, RunSuspended
+from windlass.core.events import (
+    AttemptDiscarded,
+    AttemptStarted,
+    Event,
+    ReplyJudged,
+    RunEnded,
+    RunSuspended,
+    StepProposed,
+    TextDelta,
+)
+from windlass.core.reply_hold import WITHHELD_PART
 from windlass.core.result import OutputT, RunResult
+from windlass.core.verdicts import Deny
+from windlass.runtime.leftover_tasks import wait_until_done
 
 BUFFER_EVENTS_MAX = 256
 STREAM_USAGE = (
@@ -24,16 +36,83 @@ STREAM_USAGE = (
 )
 
 
+class ReplyText:
+    """The text of the latest reply of a run that has words, as far as its events have come."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._whole = ""
+        """The text of the last complete reply with words."""
+        self._is_streaming = False
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._pieces) if self._is_streaming else self._whole
+
+    def apply(self, event: Event) -> None:
+        """Take one more event of the run. Events of sub-agents come nested and do not count."""
+        match event:
+            case TextDelta(text):
+                self._is_streaming = True
+                self._pieces.append(text)
+            case AttemptStarted(purpose="main"):
+                # The reply before stays until there are words of this one.
+                self._pieces = []
+            case AttemptDiscarded():
+                self._is_streaming = True
+                self._pieces = []
+            case StepProposed(reply=reply) if reply.parts != (WITHHELD_PART,):
+                self._settle(reply.text if reply.text.strip() else self._whole)
+            case ReplyJudged(verdict=Deny()):
+                self._settle("")
+            case _:
+                pass
+
+    def _settle(self, text: str) -> None:
+        self._whole = text
+        self._pieces = []
+        self._is_streaming = False
+
+
+async def follow_text(events: AsyncIterator[Event]) -> AsyncGenerator[str]:
+    """Yield the text so far whenever it changes, at most once per turn of the event loop.
+
+    A slow reader misses values, never text. Raises what the iteration over the events raises.
+    """
+    reply = ReplyText()
+    news = asyncio.Event()
+
+    async def take_events() -> None:
+        try:
+            async for event in events:
+                reply.apply(event)
+                news.set()
+        finally:
+            news.set()
+
+    taking = asyncio.create_task(take_events())
+    shown = ""
+    try:
+        while not taking.done() or news.is_set():
+            await news.wait()
+            news.clear()
+            text = reply.text
+            if text != shown:
+                shown = text
+                yield text
+            # All that arrives in one turn of the loop becomes one value.
+            await asyncio.sleep(0)
+        await taking
+    finally:
+        taking.cancel()
+        await wait_until_done(taking)
+
+
 class EventStream(AsyncIterator[Event], Generic[OutputT]):
     """The events of one run, as an async iterator. After the last one, `result` can be read."""
 
-    def __init__(
-        self,
-        capacity: int = BUFFER_EVENTS_MAX,
-        *,
-        cancel: Callable[[str], None] | None = None,
-    ) -> None:
-        """Make an empty stream; `cancel` stops the run and gets the reason."""
+    def __init__(self, capacity: int = BUFFER_EVENTS_MAX) -> None:
         self._capacity = capacity
         self._buffer = EventBuffer()
         self._wake: asyncio.Future[None] | None = None
@@ -41,7 +120,8 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
         """The last event is in the buffer, or no more will come."""
         self._is_finished = False
         self._result: RunResult[OutputT] | None = None
-        self._cancel = cancel
+        self.on_cancel: Callable[[str], None] | None = None
+        """Stops the run, and gets the reason."""
 
     def push(self, event: Event) -> None:
         """Add an event. Called by the run; returns at once."""
@@ -57,14 +137,10 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
-    def finish(self, drive: "asyncio.Task[RunResult[OutputT]]") -> None:
-        """The run is over: take its result, if it has one."""
-        if not drive.cancelled() and drive.exception() is None:
-            self._result = drive.result()
-        self.close()
-
-    def close(self) -> None:
-        """No more events will come."""
+    def close(self, result: RunResult[OutputT] | None = None) -> None:
+        """No more events will come: take the result of the run, if it has one."""
+        if result is not None:
+            self._result = result
         self._is_closed = True
         self._is_finished = True
         if self._wake is not None and not self._wake.done():
@@ -101,8 +177,8 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
 
     def cancel(self, reason: str = "cancelled by the watcher") -> None:
         """Stop the run. Its remaining events still come, up to the last one."""
-        if self._cancel is not None:
-            self._cancel(reason)
+        if self.on_cancel is not None:
+            self.on_cancel(reason)
 
 
 class StreamBlock(Generic[OutputT]):

@@ -1,54 +1,70 @@
-"""A handle on a run that was started, wherever it is driven: its events, its result, its controls.
+"""Start a run, and hold it: its events, its result and its controls, wherever it is driven.
 
-The law: a handle is a way to look at a run and to speak to it, never a part of it. Cancelling
-whoever awaits its result cancels nothing, and a handle that is dropped leaves the run alone.
+Invariants: a start returns when it is durable, as a run or as a prompt in the queue, and the same
+key never begins a second run. The key is looked up again under the lease, so that this holds across
+processes. A handle looks at a run and speaks to it, and is never a part of it: cancelling a caller
+that awaits a result cancels nothing, unless the run belongs to that caller (`Agent.run`).
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Generic
 
-import msgspec
 from typing_extensions import override
 
 from windlass.agent import control
-from windlass.agent.control import ControlReceipt, wait_for_change
-from windlass.agent.event_stream import EventStream
-from windlass.agent.options import PromptInput
-from windlass.agent.reply_text import follow_text
-from windlass.agent.runs import PAUSED_OUTCOMES, RELEASE_GRACE_S, LiveRuns
-from windlass.core.errors import MailRejected, NothingToDo
+from windlass.agent.control import ControlReceipt, require_mailbox, wait_for_change
+from windlass.agent.driving import SessionDriver
+from windlass.agent.event_stream import EventStream, follow_text
+from windlass.agent.openings import (
+    RunOpenings,
+    RunTask,
+    StartRepeated,
+    check_on_busy,
+    find_start,
+)
+from windlass.agent.options import OnBusy, PromptInput, RunOptions
+from windlass.agent.runs import PAUSED_OUTCOMES, RELEASE_GRACE_S, LaunchedRun, LiveRuns
+from windlass.core.errors import (
+    ConfigError,
+    ForOperator,
+    MailRejected,
+    NothingToDo,
+    RunUnfinished,
+    SessionBusy,
+    WorkspaceMissing,
+    raise_if_failed,
+)
 from windlass.core.events import Event, Fact, MailRefused, RunEnded, RunStarted, RunSuspended
 from windlass.core.fold.run import apply_fact
 from windlass.core.limits import RaisedLimits
+from windlass.core.mail import PromptMail
 from windlass.core.result import OutputT, RunResult, build_result
-from windlass.core.state import State
-from windlass.ports import Mailbox, SessionLeases
-from windlass.runtime.driver import Opening, RunDriver
+from windlass.core.setup import digest
+from windlass.core.state import StartKey, State
+from windlass.ports import Journal, Mailbox, SessionLeases, Watcher
+from windlass.runtime.driver import RunDriver
 from windlass.runtime.leftover_tasks import wait_until_done
 
 LEASE_POLL_S = 1.0
 """How often to look whether a run that goes no further is still driven."""
-
-
-class LaunchedRun(msgspec.Struct):
-    """A run that a task of this agent drives."""
-
-    driver: RunDriver
-    task: "asyncio.Task[RunResult[Any]]"
-    opened: Event | None = None
-    """The first fact of the driver, which is durable; None if the journal took none."""
+KEY_WAIT_S = 5.0
+"""How long to wait for the first record of another process that starts a run with the same key."""
+FREE_WAIT_S = 10.0
+"""How long to wait for a session to be free once its run was cancelled."""
+FREE_POLL_S = 0.02
 
 
 class RunHandle(Generic[OutputT]):
-    """A run that was started. It goes on, whether or not anybody holds this."""
+    """A run that was started. It continues whether or not a program holds this."""
 
     def __init__(
         self,
         runs: LiveRuns,
         session: str,
-        finish: Callable[[RunResult[Any]], RunResult[OutputT]],
+        parse: Callable[[RunResult[Any]], RunResult[OutputT]],
         *,
         run: int = 0,
         mail: int = 0,
@@ -56,13 +72,13 @@ class RunHandle(Generic[OutputT]):
     ) -> None:
         """Make a handle of a run by its number, or of a prompt by its number in the queue.
 
-        `finish` parses the output of a result, and raises RunFailed if the run failed.
+        `parse` adds the parsed output to a result.
         """
         self._runs = runs
         self._journal = runs.world.journal
         self._session = session
-        self._finish = finish
-        self._run = run
+        self._parse = parse
+        self._run = launched.number if launched is not None else run
         self._mail = mail
         self._launched = launched
 
@@ -137,15 +153,89 @@ class RunHandle(Generic[OutputT]):
         A run goes no further for now if it waits for a person, is paused, or was released by this
         agent. Raises RunFailed if the run failed, and MailRejected if its prompt was refused.
         """
+        return raise_if_failed(await self._wait_for_result(is_tied=False))
+
+    async def wait_tied(self) -> RunResult[OutputT]:
+        """Return the result of the run, also if it failed, as soon as it goes no further.
+
+        For a caller that the run belongs to: if the caller is cancelled, the run is cancelled, and
+        has ended if this agent drives it.
+        """
+        try:
+            return await self._wait_for_result(is_tied=True)
+        except asyncio.CancelledError:
+            if self._launched is None:
+                await self._cancel_elsewhere("the caller was cancelled")
+            raise
+
+    async def _wait_for_result(self, *, is_tied: bool) -> RunResult[OutputT]:
         launched = self._launched
         if launched is not None and launched.task.get_loop() is asyncio.get_running_loop():
-            is_old = launched.task.done()
-            result = await asyncio.shield(launched.task)
-            if launched.driver.program_exit is not None:
-                raise launched.driver.program_exit
+            # A run that was paused before may have been resumed since: then the journal decides.
+            is_old = not is_tied and launched.task.done()
+            result = await launched.wait(is_tied=is_tied)
             if result.outcome not in PAUSED_OUTCOMES or not is_old:
-                return self._finish(result)
-        return self._finish(await self._follow_to_result())
+                await self._runs.wait_for_undo(self._session)
+                return self._parse(result)
+        return self._parse(await self._follow_to_result())
+
+    @asynccontextmanager
+    async def stream_into(self, events: EventStream[OutputT]) -> AsyncGenerator[None]:
+        """Bring the events to a stream, unless it watches the run already, and its result.
+
+        The block is tied to the run: an error in it cancels the run. Raises RunFailed on leaving
+        if the run failed.
+        """
+        events.on_cancel = self._request_cancel
+        following: asyncio.Task[RunResult[OutputT]] | None = None
+        launched = self._launched
+        if launched is not None and launched.is_watched:
+            launched.task.add_done_callback(partial(self._close_stream, events))
+        else:
+            following = asyncio.create_task(self._push_events(events))
+        try:
+            yield
+        except BaseException:
+            if launched is not None:
+                await launched.stop("the watcher failed")
+            else:
+                await self._cancel_elsewhere("the watcher failed")
+            if following is not None:
+                await wait_until_done(following)
+            raise
+        raise_if_failed(await (self.wait_tied() if following is None else following))
+
+    async def _push_events(self, events: EventStream[OutputT]) -> RunResult[OutputT]:
+        """Push the events of a run that began elsewhere, up to its end or a question."""
+        try:
+            async with aclosing(self.events()) as followed:
+                async for event in followed:
+                    events.push(event)
+                    if isinstance(event, RunSuspended):
+                        break
+            result = await self._wait_for_result(is_tied=False)
+            events.close(result)
+            return result
+        finally:
+            events.close()
+
+    def _close_stream(
+        self, events: EventStream[OutputT], task: "asyncio.Task[RunResult[Any]]"
+    ) -> None:
+        has_result = not task.cancelled() and task.exception() is None
+        events.close(self._parse(task.result()) if has_result else None)
+
+    def _request_cancel(self, reason: str) -> None:
+        driver = self._find_driver()
+        if driver is not None:
+            driver.cancel(reason)
+        elif self._launched is None:
+            self._runs.start_task(self._cancel_elsewhere(reason))
+
+    async def _cancel_elsewhere(self, reason: str) -> None:
+        """Cancel a run that another driver has. A prompt in the queue stays there."""
+        with suppress(NothingToDo):
+            await asyncio.shield(self.cancel(reason))
 
     async def steer(self, prompt: PromptInput, *, by: str = "", key: str = "") -> ControlReceipt:
         """Say something to the run before its next step. Returns once it is durable."""
@@ -195,17 +285,13 @@ class RunHandle(Generic[OutputT]):
     async def _number_to_address(self) -> int:
         """Return the number of the run. Raises NothingToDo if it has not begun yet."""
         if not self._run:
-            async for fact in self._read_facts():
+            for fact in await self._journal.read(self._session):
                 self._learn(fact)
         if not self._run:
             raise NothingToDo(
                 f"the prompt waits in the queue of session {self._session}: its run has not begun"
             )
         return self._run
-
-    async def _read_facts(self) -> AsyncGenerator[Fact]:
-        for fact in await self._journal.read(self._session):
-            yield fact
 
     def _learn(self, fact: Fact) -> bool:
         """Return whether a fact begins this run. Raises MailRejected if it refuses its prompt."""
@@ -258,67 +344,282 @@ class RunHandle(Generic[OutputT]):
         return isinstance(journal, SessionLeases) and await journal.is_leased(self._session)
 
 
-@asynccontextmanager
-async def stream_handle(handle: RunHandle[OutputT]) -> AsyncGenerator[EventStream[OutputT]]:
-    """Show a run that may be driven elsewhere, or begin later, as `Agent.stream` does.
+class RunStarter(Generic[OutputT]):
+    """Starts the runs of one agent."""
 
-    An error in the block cancels the run. Raises RunFailed on leaving if the run failed.
-    """
-    cancels: set[asyncio.Task[Any]] = set()
+    def __init__(
+        self,
+        runs: LiveRuns,
+        openings: RunOpenings,
+        sessions: SessionDriver,
+        parse: Callable[[RunResult[Any]], RunResult[OutputT]],
+    ) -> None:
+        self._runs = runs
+        self._openings = openings
+        self._sessions = sessions
+        self._parse = parse
 
-    def cancel(reason: str) -> None:
-        cancels.add(asyncio.create_task(handle.cancel(reason)))
+    @property
+    def _journal(self) -> Journal:
+        return self._runs.world.journal
 
-    events: EventStream[OutputT] = EventStream(cancel=cancel)
+    async def start(
+        self,
+        prompt: PromptInput,
+        session: str | None,
+        options: RunOptions,
+        watcher: Watcher | None = None,
+        *,
+        is_tied: bool = False,
+    ) -> RunHandle[OutputT]:
+        """Start a run, or find the one that the key began. Returns once it is durable.
 
-    async def follow() -> RunResult[OutputT]:
-        async with aclosing(handle.events()) as followed:
-            async for event in followed:
-                events.push(event)
-                if isinstance(event, RunSuspended):
-                    break
-        return await handle.result()
+        `watcher` gets the events if the run begins here. With `is_tied` the run belongs to the
+        caller: it ends if the caller is cancelled, and this agent begins no other prompt of the
+        queue after it. Raises SessionBusy, RunUnfinished or MailboxFull if the session is busy, as
+        `on_busy` says, and ConfigError if the key was used for another prompt.
+        """
+        name, task = self._openings.plan_run(prompt, session, options)
+        on_busy = check_on_busy(options)
+        if not options.get("drive", True):
+            return await self._leave_to_others(name, task, on_busy)
+        try:
+            return await self._start_here(task, name, on_busy, watcher, is_tied=is_tied)
+        except WorkspaceMissing:
+            if is_tied or not isinstance(self._journal, Mailbox):
+                raise
+            # Another process has the folder. If none does, a worker pauses the run.
+            return await self._leave_to_others(name, task, on_busy)
 
-    following = asyncio.create_task(follow())
-    following.add_done_callback(events.finish)
-    try:
-        yield events
-    except BaseException:
-        await asyncio.shield(handle.cancel("the watcher failed"))
-        await wait_until_done(following)
-        raise
-    await following
+    async def _start_here(
+        self,
+        task: RunTask,
+        session: str,
+        on_busy: OnBusy,
+        watcher: Watcher | None,
+        *,
+        is_tied: bool,
+    ) -> RunHandle[OutputT]:
+        while True:
+            if task.key:
+                found = await self._find_started(session, task)
+                if found is not None:
+                    return found
+            if on_busy == "queue" and await self._sessions.has_queue(session):
+                return await self._queue_here(session, task)
+            try:
+                launched = await self._runs.begin(
+                    session,
+                    partial(self._openings.open_new, task=task),
+                    watcher,
+                    is_tied=is_tied,
+                    waits_for_writer=on_busy == "refuse" and not task.key,
+                    on_ended=None if is_tied else self._sessions.continue_queue,
+                )
+            except StartRepeated:
+                continue
+            except (SessionBusy, RunUnfinished):
+                if task.key and await self._wait_for_key(session, task.key):
+                    continue
+                if on_busy == "refuse":
+                    raise
+                handle = await self._on_busy(session, task, on_busy)
+                if handle is not None:
+                    return handle
+            else:
+                return self._make_handle(session, launched=launched)
 
+    async def _leave_to_others(
+        self, session: str, task: RunTask, on_busy: OnBusy
+    ) -> RunHandle[OutputT]:
+        """Put a prompt into the queue of its session, and leave it to whoever drives that.
 
-@asynccontextmanager
-async def stream_driver(
-    runs: LiveRuns,
-    session: str,
-    opening: Opening,
-    finish: Callable[[RunResult[Any]], RunResult[OutputT]],
-) -> AsyncGenerator[EventStream[OutputT]]:
-    """Drive a run and show its events. Leaving early waits for it; an error in the block stops it.
+        Returns the run that the key began, or its prompt in the queue, if there is one.
+        """
+        state = await self._runs.read_state(session)
+        if task.key:
+            start = find_start(state, task.key)
+            if start is not None:
+                self._check_same_prompt(session, start, task)
+                return self._make_handle(session, run=start.run)
+            found = await self._find_queued(session, state, task)
+            if found is not None:
+                return found
+        if state.is_active and on_busy == "refuse":
+            raise RunUnfinished(
+                f"the last run of session {session} has not ended: resume, answer or abandon it "
+                'first, or give on_busy="queue"'
+            )
+        if state.is_active and on_busy != "queue":
+            handle = await self._on_busy(session, task, on_busy)
+            if handle is not None:
+                return handle
+        return await self._queue(session, task)
 
-    `finish` parses the output of its result. Raises what ends the program, if a tool raised it.
-    """
+    async def _find_started(self, session: str, task: RunTask) -> RunHandle[OutputT] | None:
+        """Return the run that this key began, or its prompt in the queue; None if there is none."""
+        state = await self._runs.read_state(session)
+        start = find_start(state, task.key)
+        if start is None:
+            return self._continue_queue(await self._find_queued(session, state, task))
+        self._check_same_prompt(session, start, task)
+        live = self._runs.find_live(session)
+        if live is None and state.is_active and state.run and state.run.number == start.run:
+            # Its process may have died: then the one who asks again drives it.
+            return await self._take_over(session, state)
+        return self._make_handle(session, run=start.run)
 
-    def cancel(reason: str) -> None:
-        driver.cancel(reason)
+    async def _take_over(self, session: str, state: State) -> RunHandle[OutputT]:
+        run = state.run.number if state.run else 0
+        if state.is_waiting or state.is_paused:
+            return self._make_handle(session, run=run)
+        with suppress(SessionBusy):
+            opening = partial(self._openings.open_resumed, consent=False)
+            launched = await self._runs.begin(
+                session, opening, on_ended=self._sessions.continue_queue
+            )
+            return self._make_handle(session, launched=launched)
+        return self._make_handle(session, run=run)
 
-    events: EventStream[OutputT] = EventStream(cancel=cancel)
-    driver = runs.make_driver(session, opening, events.push)
+    async def _find_queued(
+        self, session: str, state: State, task: RunTask
+    ) -> RunHandle[OutputT] | None:
+        journal = self._journal
+        if not isinstance(journal, Mailbox):
+            return None
+        for letter in await journal.read_mail(session, "prompts", state.prompts_taken):
+            if letter.key == task.key and isinstance(letter.message, PromptMail):
+                start = StartKey(task.key, 0, digest(letter.message.prompt))
+                self._check_same_prompt(session, start, task)
+                return self._make_handle(session, mail=letter.number)
+        return None
 
-    async def drive() -> RunResult[OutputT]:
-        return finish(await runs.drive_until_ended(driver))
+    def _continue_queue(self, handle: RunHandle[OutputT] | None) -> RunHandle[OutputT] | None:
+        """Begin the queue that a handle's prompt waits in: nobody else may come to do it."""
+        if handle is not None:
+            self._sessions.continue_queue(handle.session)
+        return handle
 
-    running = asyncio.create_task(drive())
-    running.add_done_callback(events.finish)
-    try:
-        yield events
-    except BaseException:
-        driver.cancel("the watcher failed")
-        await wait_until_done(running)
-        raise
-    await running
-    if driver.program_exit is not None:
-        raise driver.program_exit
+    def _check_same_prompt(self, session: str, start: StartKey, task: RunTask) -> None:
+        if start.digest != digest(self._mask_prompt(task).prompt):
+            raise ConfigError(
+                f"key={task.key!r}: session {session} has a run with this key and another prompt. "
+                "Use one key for one start."
+            )
+
+    def _mask_prompt(self, task: RunTask) -> RunStarted:
+        """Return the prompt as the journal would hold it."""
+        fact = RunStarted(
+            1, task.prompt, None, task.caller, dict(task.context), earlier=task.earlier
+        )
+        masked = self._runs.mask.mask_fact(fact)
+        return masked if isinstance(masked, RunStarted) else fact
+
+    async def _wait_for_key(self, session: str, key: str) -> bool:
+        """Wait for another process that begins a run here. Returns whether to look again.
+
+        It holds the session before its first record is there.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KEY_WAIT_S):
+                while True:
+                    state = await self._runs.read_state(session)
+                    if find_start(state, key) is not None:
+                        return True
+                    if state.is_active or not await self._is_driven(session):
+                        return not state.is_active
+                    await wait_for_change(self._journal, session, state.seq, wait_s=0.2)
+        return False
+
+    async def _on_busy(
+        self, session: str, task: RunTask, on_busy: OnBusy
+    ) -> RunHandle[OutputT] | None:
+        """Do what the caller chose for a busy session. Returns None if it may be free now."""
+        if on_busy == "queue":
+            return await self._queue_here(session, task)
+        if on_busy == "steer":
+            return await self._steer(session, task)
+        await self._end_open_run(session)
+        return None
+
+    async def _queue_here(self, session: str, task: RunTask) -> RunHandle[OutputT]:
+        handle = await self._queue(session, task)
+        # The run before may have ended meanwhile, and nobody else may come to begin this one.
+        self._sessions.continue_queue(session)
+        return handle
+
+    async def _queue(self, session: str, task: RunTask) -> RunHandle[OutputT]:
+        if task.earlier and await self._is_known(session):
+            raise ConfigError(
+                f"messages=…: session {session} has a conversation of its own already. Leave "
+                "`messages` out to go on with it, or leave `session` out to begin a new one."
+            )
+        masked = self._mask_prompt(task)
+        message = PromptMail(
+            prompt=masked.prompt,
+            key=task.key,
+            caller=masked.caller,
+            context=masked.context,
+            pinned=task.pinned,
+            labels=task.labels,
+            trace=task.trace,
+            agent=self._runs.world.agent,
+            earlier=masked.earlier,
+            budgets=task.budgets,
+            own_folder=task.own_folder,
+            on_partial=task.on_partial,
+        )
+        mailbox = require_mailbox(self._journal)
+        receipt = await mailbox.post_mail(session, message, by=task.caller, key=task.key)
+        return self._make_handle(session, mail=receipt.number)
+
+    async def _is_known(self, session: str) -> bool:
+        """Return whether a session has a run, or is to have one."""
+        if await self._journal.read(session):
+            return True
+        mailbox = require_mailbox(self._journal)
+        return bool(await mailbox.read_mail(session, "prompts"))
+
+    async def _steer(self, session: str, task: RunTask) -> RunHandle[OutputT] | None:
+        state = await self._runs.read_state(session)
+        if state.run is None or not state.takes_steering:
+            await wait_for_change(self._journal, session, state.seq, wait_s=0.2)
+            return None
+        number = state.run.number
+        try:
+            await control.steer(
+                self._journal, session, task.prompt, run=number, by=task.caller, key=task.key
+            )
+        except ForOperator:
+            if (await self._runs.read_state(session)).takes_steering:
+                raise
+            return None
+        return self._make_handle(session, run=number)
+
+    async def _end_open_run(self, session: str) -> None:
+        """Cancel the open run of a session, and wait until the session is free."""
+        reason = "replaced by another prompt"
+        driver = self._runs.find_live(session)
+        async with asyncio.timeout(FREE_WAIT_S):
+            if driver is not None:
+                driver.cancel(reason)
+            else:
+                state = await self._runs.read_state(session)
+                if state.is_active and state.run is not None:
+                    run = state.run.number
+                    receipt = await control.cancel(self._journal, session, reason, run=run)
+                    await receipt.taken()
+            if driver is not None and driver.event_loop is asyncio.get_running_loop():
+                await driver.finished.wait()
+            # A lease is freed a moment after the end, and nobody tells when.
+            while await self._is_driven(session):  # noqa: ASYNC110
+                await asyncio.sleep(FREE_POLL_S)
+
+    async def _is_driven(self, session: str) -> bool:
+        journal = self._journal
+        return isinstance(journal, SessionLeases) and await journal.is_leased(session)
+
+    def _make_handle(
+        self, session: str, *, run: int = 0, mail: int = 0, launched: LaunchedRun | None = None
+    ) -> RunHandle[OutputT]:
+        return RunHandle(self._runs, session, self._parse, run=run, mail=mail, launched=launched)

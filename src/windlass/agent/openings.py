@@ -1,15 +1,32 @@
-"""The facts that open a run: a new one, one that was left open, one whose question is answered.
+"""Plan a run, and open it: from what a caller asks for to the first facts of the run.
 
-Each function gets the session as it is found, and raises ForOperator if no run may be opened so.
+Invariant: everything that is given is checked before anything is written. A plan needs no journal.
+An opening gets the session as it is found under the lease, returns the facts that begin or resume a
+run, and raises ForOperator if none may.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
 
-from windlass.agent.options import Briefing, InstructionFunction, read_own_limits
+from windlass.agent.earlier_messages import read_messages
+from windlass.agent.observers import KnowsTrace, RunObserver
+from windlass.agent.options import (
+    Briefing,
+    InstructionFunction,
+    OnBusy,
+    OnPartial,
+    PromptInput,
+    RunOptions,
+    check_prompt,
+    choose_session,
+    name_session,
+    suggest_option,
+)
+from windlass.core.admission import PRIORITY_KEY
 from windlass.core.decide.undoing import UndoPlan
 from windlass.core.errors import (
     ConfigError,
@@ -27,13 +44,20 @@ from windlass.core.events import (
     RunStarted,
 )
 from windlass.core.limits import Budget, Limits, tighten_limits
-from windlass.core.messages import ContentPart, Label, Message, TextPart
+from windlass.core.messages import ContentPart, Label, Message, TextPart, UserMessage
 from windlass.core.secrets.mask import Mask
 from windlass.core.session_summary import check_text
 from windlass.core.setup import Setup, describe_drift
 from windlass.core.state import StartKey, State
+from windlass.core.suggestions import suggest_names
 from windlass.core.work_folder import WorkFolder
-from windlass.ports import World
+from windlass.ports import Journal, RefusesContent, SharedBudgets, World
+
+KEY_CHARS_MAX = 400
+LIMITS_KEY = "windlass_limits"
+"""The key of a run's own limits in its context."""
+LABELS: tuple[str, ...] = get_args(Label)
+_TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class RunTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +93,7 @@ class StartRepeated(ForOperator):
 
 
 class RunOpenings:
-    """Opens runs with one setup."""
+    """Plans and opens runs with one setup."""
 
     def __init__(
         self,
@@ -78,6 +102,7 @@ class RunOpenings:
         mask: Mask,
         instructions: InstructionFunction | None = None,
         undo_setup: Setup | None = None,
+        observer: RunObserver | None = None,
     ) -> None:
         self.setup = setup
         """That of a run which is not limited further."""
@@ -85,6 +110,108 @@ class RunOpenings:
         self._world = world
         self._mask = mask
         self._instructions = instructions
+        self._observer = observer
+
+    def plan_run(
+        self, prompt: PromptInput, session: str | None, options: RunOptions
+    ) -> tuple[str, RunTask]:
+        """Return the session of a run, and what the run is for. Raises ConfigError."""
+        known = RunOptions.__optional_keys__
+        for option in options:
+            if option not in known:
+                raise ConfigError(f"run() has no option {option!r}.{suggest_option(option, known)}")
+        labels = tuple(options.get("labels", ()))
+        for label in labels:
+            if label not in LABELS:
+                raise ConfigError(f"there is no label {label!r}.{suggest_names(label, LABELS)}")
+        task = RunTask(
+            prompt=self.check_prompt(prompt),
+            caller=check_text("caller", str(options.get("caller", ""))),
+            context=self._plan_context(options),
+            pinned=bool(options.get("pinned", False)),
+            labels=labels,
+            earlier=self._read_earlier(options),
+            key=_check_key(options.get("key", "")),
+            trace=self._choose_trace(options.get("trace", "")),
+            on_partial=check_choice("on_partial", options.get("on_partial", ""), OnPartial),
+            budgets=self._plan_budgets(options),
+            own_folder=bool(options.get("own_folder", False)),
+        )
+        return self.name_session(session, options), task
+
+    def name_session(self, session: str | None, options: RunOptions) -> str:
+        """Return the session of a run: as given, as its key says, or a new one."""
+        key = options.get("key", "")
+        if session is None and key:
+            caller = check_text("caller", str(options.get("caller", "")))
+            return name_session(self._world.agent, caller, check_text("key", key))
+        return choose_session(session)
+
+    def check_prompt(self, prompt: PromptInput) -> tuple[ContentPart, ...]:
+        """Return the parts of a prompt. Raises ConfigError if the model cannot take them."""
+        parts = check_prompt(prompt)
+        self._refuse_content(parts)
+        return parts
+
+    def _refuse_content(self, parts: tuple[ContentPart, ...]) -> None:
+        """Raise ConfigError for an image or a file that the model cannot take."""
+        model = self._world.models[self.setup.model.name]
+        if isinstance(model, RefusesContent):
+            refusal = model.content_refusal(parts)
+            if refusal is not None:
+                raise ConfigError(refusal)
+
+    def _read_earlier(self, options: RunOptions) -> tuple[Message, ...]:
+        messages = options.get("messages")
+        if messages is None:
+            return ()
+        earlier = read_messages(messages, self.setup, self._mask)
+        for message in earlier:
+            if isinstance(message, UserMessage):
+                self._refuse_content(message.parts)
+        return earlier
+
+    def _choose_trace(self, trace: str) -> str:
+        if not trace:
+            observer = self._observer
+            return observer.current_trace() if isinstance(observer, KnowsTrace) else ""
+        if not _TRACEPARENT.fullmatch(trace):
+            raise ConfigError(
+                f"trace={trace!r} is not a traceparent: it looks like 00-<32 hex>-<16 hex>-01"
+            )
+        return trace
+
+    def _plan_budgets(self, options: RunOptions) -> tuple[Budget, ...]:
+        budgets = tuple(replace(budget, with_run=True) for budget in options.get("budgets", ()))
+        if budgets:
+            check_budgets(add_budgets(self.setup, budgets), self._world.journal)
+        return budgets
+
+    def _plan_context(self, options: RunOptions) -> Mapping[str, Any]:
+        """Return the context with the run's own limits and priority, as a journal reads it back."""
+        context = options.get("context") or {}
+        limits = options.get("limits")
+        if limits is not None:
+            if limits.usd is not None and (unpriced := unpriced_models(self.setup)):
+                raise ConfigError(_describe_unpriced("Limits", unpriced[0]))
+            own = read_own_limits(context)
+            if own is not None:
+                # A host program may have put limits into the context that the run must not loosen.
+                limits = tighten_limits(own, limits)
+            # With the defaults written out: a default that changes must not change a recorded run.
+            given = {name: getattr(limits, name) for name in limits.__struct_fields__}
+            context = {**context, LIMITS_KEY: msgspec.to_builtins(given)}
+        priority = options.get("priority", 0)
+        if not isinstance(priority, int):  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
+            raise ConfigError(f"priority={priority!r} is not a whole number")
+        if priority:
+            context = {**context, PRIORITY_KEY: priority}
+        try:
+            return msgspec.json.decode(msgspec.json.encode(context), type=dict[str, Any])
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(
+                f"context must be plain data (str, int, float, bool, None, list, dict): {error}"
+            ) from None
 
     def open_new(self, state: State, task: RunTask, *, needs_folder: bool = True) -> Sequence[Fact]:
         """Open a new run. Raises RunUnfinished if the last one has not ended.
@@ -242,6 +369,63 @@ def add_budgets(setup: Setup, budgets: Sequence[Budget]) -> Setup:
     if not budgets:
         return setup
     return replace(setup, budgets=(*setup.budgets, *budgets))
+
+
+def check_choice(name: str, value: Any, choices: Any) -> Any:  # noqa: ANN401 - of any Literal
+    """Return an option that is one of a few words. Raises ConfigError if it is not."""
+    known = get_args(choices)
+    if value and value not in known:
+        hint = suggest_names(str(value), known)
+        raise ConfigError(f"{name}={value!r}: there is no such choice.{hint}")
+    return value
+
+
+def check_on_busy(options: RunOptions) -> OnBusy:
+    """Return what to do if the session is busy. Raises ConfigError if there is no such thing."""
+    return check_choice("on_busy", options.get("on_busy", "refuse"), OnBusy)
+
+
+def _check_key(key: str) -> str:
+    if not isinstance(key, str) or len(key) > KEY_CHARS_MAX:  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
+        raise ConfigError(f"key= must be a str of at most {KEY_CHARS_MAX} characters")
+    return check_text("key", key)
+
+
+def read_own_limits(context: Mapping[str, Any]) -> Limits | None:
+    """Return the limits that were given with a run; None if there were none."""
+    try:
+        return msgspec.convert(context.get(LIMITS_KEY), Limits | None, strict=False)
+    except msgspec.ValidationError:
+        # Another program may use the same key for something else.
+        return None
+
+
+def check_budgets(setup: Setup, journal: Journal) -> None:
+    """Raise ConfigError for a limit of money that could not be held."""
+    budgets = setup.budgets
+    usd_limits = [("Limits", setup.limits.usd), ("SessionLimits", setup.session_limits.usd)]
+    usd_limits += [(f"Budget {budget.name}", budget.usd) for budget in budgets]
+    unpriced = unpriced_models(setup)
+    for owner, usd in usd_limits:
+        if usd is not None and unpriced:
+            raise ConfigError(_describe_unpriced(owner, unpriced[0]))
+    if budgets and not isinstance(journal, SharedBudgets):
+        raise ConfigError(f"{type(journal).__name__} cannot keep budgets: use another journal")
+    if len({budget.name for budget in budgets}) != len(budgets):
+        raise ConfigError("two budgets have the same name")
+
+
+def unpriced_models(setup: Setup) -> list[str]:
+    """Return the names of the models whose price is not known."""
+    models = (*setup.models, setup.summariser)
+    return [model.name for model in models if model is not None and model.price is None]
+
+
+def _describe_unpriced(owner: str, model: str) -> str:
+    return (
+        f"{owner}(usd=…): the price of {model} is not known, so its cost cannot be limited. "
+        "Give the model a price, or limit tokens."
+    )
 
 
 def find_start(state: State, key: str) -> StartKey | None:

@@ -1,30 +1,27 @@
-"""What can be said about an agent and about one run, and how it is checked.
+"""The options of an agent and of one run, and what they are called elsewhere.
 
-The law: what is given is checked before anything is written, and an option that does not exist is
-refused instead of ignored.
+Invariant: an option that does not exist is refused instead of ignored. The options of a run are
+checked where the run is planned (`openings.py`).
 """
 
 import hashlib
 import os
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, TypedDict, cast, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, cast, runtime_checkable
 
 import msgspec
-from msgspec.structs import replace
 
 from windlass.agent.folder_store import FolderStore
 from windlass.agent.observers import RunObserver
-from windlass.core.admission import PRIORITY_KEY
 from windlass.core.context import Compaction, Hydration
 from windlass.core.errors import ConfigError
-from windlass.core.limits import Budget, Limits, SessionLimits, tighten_limits
+from windlass.core.limits import Budget, Limits, SessionLimits
 from windlass.core.messages import ContentPart, Label, Message, TextPart
 from windlass.core.secrets.mask import VALUE_CHARS_MIN, Mask
 from windlass.core.secrets.secret import Secret
-from windlass.core.session_summary import check_session, check_text
+from windlass.core.session_summary import check_session
 from windlass.core.setup import LoopPolicy, Price, RetryPolicy
 from windlass.core.suggestions import suggest_names
 from windlass.environ import find_secrets, read_dotenv, read_process_environment
@@ -32,7 +29,6 @@ from windlass.models.options import ModelOptions
 from windlass.ports import Approver, Clock, Gate, Journal, Model, Recaller, Timeouts, Tools
 from windlass.runtime.governor import ProviderGovernor
 
-LABELS: tuple[str, ...] = get_args(Label)
 KEY_CHARS_MIN = 8
 """A shorter key is a placeholder, for a server that wants none."""
 
@@ -154,10 +150,10 @@ def check_agent_options(options: AgentOptions) -> None:
     known = AgentOptions.__optional_keys__
     for option in options:
         if option not in known:
-            raise ConfigError(f"Agent() has no option {option!r}.{_suggest_option(option, known)}")
+            raise ConfigError(f"Agent() has no option {option!r}.{suggest_option(option, known)}")
 
 
-def _suggest_option(option: str, known: Collection[str]) -> str:
+def suggest_option(option: str, known: Collection[str]) -> str:
     """Return a sentence to append to an error: what the option is called here."""
     if option in OTHER_NAMES:
         return f" Did you mean {OTHER_NAMES[option]}?"
@@ -173,10 +169,6 @@ def choose_session(session: str | None) -> str:
 
 OnBusy = Literal["refuse", "queue", "steer", "replace"]
 OnPartial = Literal["fail", "restart"]
-KEY_CHARS_MAX = 400
-LIMITS_KEY = "windlass_limits"
-"""The key of a run's own limits in its context."""
-_TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class RunOptions(TypedDict, total=False):
@@ -224,121 +216,9 @@ class RunOptions(TypedDict, total=False):
     instead of the one that its tools were built with. A session keeps its folder."""
 
 
-class CheckedRunOptions(TypedDict):
-    """The options of one run, checked and complete."""
-
-    caller: str
-    context: Mapping[str, Any]
-    pinned: bool
-    labels: tuple[Label, ...]
-    key: str
-    trace: str
-    on_partial: OnPartial | Literal[""]
-    budgets: tuple[Budget, ...]
-    own_folder: bool
-
-
-def check_run_options(options: RunOptions) -> CheckedRunOptions:
-    """Fill in the defaults. Raises ConfigError for a label or a context that cannot be used."""
-    known = RunOptions.__optional_keys__
-    for option in options:
-        if option not in known:
-            raise ConfigError(f"run() has no option {option!r}.{_suggest_option(option, known)}")
-    labels = tuple(options.get("labels", ()))
-    for label in labels:
-        if label not in LABELS:
-            raise ConfigError(f"there is no label {label!r}.{suggest_names(label, LABELS)}")
-    return CheckedRunOptions(
-        caller=check_text("caller", str(options.get("caller", ""))),
-        context=_check_context(_add_priority(_add_limits(options), options)),
-        pinned=bool(options.get("pinned", False)),
-        labels=labels,
-        key=_check_key(options.get("key", "")),
-        trace=_check_trace(options.get("trace", "")),
-        on_partial=_check_choice("on_partial", options.get("on_partial", ""), OnPartial),
-        budgets=tuple(replace(budget, with_run=True) for budget in options.get("budgets", ())),
-        own_folder=bool(options.get("own_folder", False)),
-    )
-
-
-def _add_limits(options: RunOptions) -> Mapping[str, Any]:
-    """Return the context of a run with its own limits, which are recorded there."""
-    context = options.get("context") or {}
-    limits = options.get("limits")
-    if limits is None:
-        return context
-    known = read_own_limits(context)
-    if known is not None:
-        # A host program may have put limits into the context that the run must not loosen.
-        limits = tighten_limits(known, limits)
-    # With the defaults written out: a default that changes must not change a recorded run.
-    given = {name: getattr(limits, name) for name in limits.__struct_fields__}
-    return {**context, LIMITS_KEY: msgspec.to_builtins(given)}
-
-
-def _add_priority(context: Mapping[str, Any], options: RunOptions) -> Mapping[str, Any]:
-    """Return the context of a run with its priority, which is recorded there."""
-    priority = options.get("priority", 0)
-    if not isinstance(priority, int):  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
-        raise ConfigError(f"priority={priority!r} is not a whole number")
-    return {**context, PRIORITY_KEY: priority} if priority else context
-
-
-def read_own_limits(context: Mapping[str, Any]) -> Limits | None:
-    """Return the limits that were given with a run; None if there were none."""
-    try:
-        return msgspec.convert(context.get(LIMITS_KEY), Limits | None, strict=False)
-    except msgspec.ValidationError:
-        # Another program may use the same key for something else.
-        return None
-
-
-def check_on_busy(options: RunOptions) -> OnBusy:
-    """Return what to do if the session is busy. Raises ConfigError if there is no such thing."""
-    return _check_choice("on_busy", options.get("on_busy", "refuse"), OnBusy)
-
-
-def is_plain_start(options: RunOptions) -> bool:
-    """Whether a run begins here and now, or not at all."""
-    is_now = options.get("on_busy", "refuse") == "refuse" and options.get("drive", True)
-    return is_now and not options.get("key")
-
-
-def _check_choice(name: str, value: Any, choices: Any) -> Any:  # noqa: ANN401 - of any Literal
-    known = get_args(choices)
-    if value and value not in known:
-        hint = suggest_names(str(value), known)
-        raise ConfigError(f"{name}={value!r}: there is no such choice.{hint}")
-    return value
-
-
-def _check_key(key: str) -> str:
-    if not isinstance(key, str) or len(key) > KEY_CHARS_MAX:  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
-        raise ConfigError(f"key= must be a str of at most {KEY_CHARS_MAX} characters")
-    return check_text("key", key)
-
-
-def _check_trace(trace: str) -> str:
-    if trace and not _TRACEPARENT.fullmatch(trace):
-        raise ConfigError(
-            f"trace={trace!r} is not a traceparent: it looks like 00-<32 hex>-<16 hex>-01"
-        )
-    return trace
-
-
 def name_session(agent: str, caller: str, key: str) -> str:
     """Return the session of a start that has a key and names no session: always the same one."""
     return hashlib.sha256(msgspec.json.encode([agent, caller, key])).hexdigest()[:32]
-
-
-def _check_context(context: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the context as it will be read back from a journal."""
-    try:
-        return msgspec.json.decode(msgspec.json.encode(context), type=dict[str, Any])
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"context must be plain data (str, int, float, bool, None, list, dict): {error}"
-        ) from None
 
 
 def check_prompt(prompt: PromptInput) -> tuple[ContentPart, ...]:

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from windlass.agent.approvals import answer_from_mail, consult_approver, deny_expired
@@ -39,6 +40,53 @@ RELEASE_GRACE_S = 10.0
 """How long the calls of a run that is let go may take to finish."""
 
 
+class LaunchedRun(msgspec.Struct, frozen=True):
+    """A run that a task of this agent drives.
+
+    A caller may be tied to the run: if it is cancelled, the run is cancelled and ends first.
+    """
+
+    driver: RunDriver
+    task: "asyncio.Task[RunResult[Any]]"
+    is_watched: bool = False
+    """Whether a watcher of the caller has seen all events."""
+
+    @property
+    def number(self) -> int:
+        """The number of the run in its session; 0 if its first fact is not durable."""
+        return self.driver.opened.result() if self.driver.opened.done() else 0
+
+    async def wait_until_opened(self, *, is_tied: bool) -> None:
+        """Wait until the first fact of the run is durable, or the task is over."""
+        begun = {self.driver.opened, self.task}
+        try:
+            await asyncio.wait(begun, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            if is_tied:
+                await self.stop("the caller was cancelled")
+            raise
+
+    async def wait(self, *, is_tied: bool) -> RunResult[Any]:
+        """Return the result of the run.
+
+        Raises KeyboardInterrupt or SystemExit if a part of the run did, once the run has ended.
+        """
+        try:
+            result = await asyncio.shield(self.task)
+        except asyncio.CancelledError:
+            if is_tied:
+                await self.stop("the caller was cancelled")
+            raise
+        if self.driver.program_exit is not None:
+            raise self.driver.program_exit
+        return result
+
+    async def stop(self, reason: str) -> None:
+        """Cancel the run, and return once it has ended."""
+        self.driver.cancel(reason)
+        await wait_until_done(self.task)
+
+
 class LiveRuns:
     """The sessions that one agent drives now."""
 
@@ -63,27 +111,21 @@ class LiveRuns:
         self._drivers: dict[str, RunDriver] = {}
         self._late_writes: dict[str, asyncio.Task[None]] = {}
         """Late results that are being written, by session."""
-        self.on_undo_due: Callable[[str], None] | None = None
-        """Gets the name of a session whose last run has ended and is to be undone."""
+        self.on_undo_due: Callable[[str], Coroutine[Any, Any, None]] | None = None
+        """Undoes the last run of a session, which has just ended."""
+        self._undoing: dict[str, asyncio.Task[None]] = {}
 
     def make_driver(
-        self,
-        session: str,
-        opening: Opening,
-        watcher: Watcher | None = None,
-        on_opened: Callable[[Event], None] | None = None,
+        self, session: str, opening: Opening, watcher: Watcher | None = None
     ) -> RunDriver:
         """Make a driver that owns its session from now on.
 
-        `on_opened` gets the first fact of the run, once it is durable. Raises SessionBusy if this
-        agent drives the session already.
+        Raises SessionBusy if this agent drives the session already.
         """
         self.check_free(session)
         observation = begin_observation(self._observer, self._world, session)
         observer = None if observation is None else observation.watcher
         publisher = EventPublisher(self._mask, watcher, observer=observer)
-        if on_opened is not None:
-            _call_once(publisher, on_opened)
         recorder = Recorder(
             self._world.journal,
             self._world.clock,
@@ -129,49 +171,55 @@ class LiveRuns:
             tools = ObservedTools(tools, observation.trace)
         return replace(self._world, tools=tools, run=caller)
 
-    async def drive_session(
-        self, session: str, opening: Opening, watcher: Watcher | None
-    ) -> RunResult[Any]:
-        """Drive what an opening begins or resumes, and return its result, as `drive_to_end` does.
+    async def begin(
+        self,
+        session: str,
+        opening: Opening,
+        watcher: Watcher | None = None,
+        *,
+        is_tied: bool = False,
+        waits_for_writer: bool = False,
+        on_ended: Callable[[str], None] | None = None,
+    ) -> LaunchedRun:
+        """Begin to drive a session. Returns once the first fact is durable; raises if none was.
 
-        Raises SessionBusy if another driver has the session. One who only writes is waited for.
-        """
-        while True:
-            driver = self.make_driver(session, opening, watcher)
-            try:
-                return await self.drive_to_end(driver)
-            except SessionBusy:
-                seq = (await self.read_state(session)).seq
-                if not await wait_for_writer(self._world.journal, session, seq):
-                    raise
-
-    async def drive_to_end(self, driver: RunDriver) -> RunResult[Any]:
-        """Drive a run and return its result. If the caller is cancelled, the run ends first.
-
-        Raises KeyboardInterrupt or SystemExit if a part of the run did, once the run has ended.
-        """
-        result = await self.drive_until_ended(driver)
-        if driver.program_exit is not None:
-            raise driver.program_exit
-        return result
-
-    async def drive_until_ended(self, driver: RunDriver) -> RunResult[Any]:
-        """Do the same for a caller that raises `driver.program_exit` itself."""
-        task = self.launch(driver)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            driver.cancel("the caller was cancelled")
-            await wait_until_done(task)
-            raise
-
-    def launch(
-        self, driver: RunDriver, on_ended: Callable[[str], None] | None = None
-    ) -> "asyncio.Task[RunResult[Any]]":
-        """Drive a run in a task of its own, which nobody need wait for.
-
+        `is_tied`: see LaunchedRun. `waits_for_writer`: if the session is leased by a process that
+        only writes a message, wait for it; otherwise raise SessionBusy at once.
         `on_ended` gets the name of the session when the run has ended and the session is free.
         """
+        while True:
+            launched = self.launch(session, opening, watcher, on_ended)
+            await launched.wait_until_opened(is_tied=is_tied)
+            try:
+                if not launched.driver.opened.done():
+                    launched.task.result()
+            except SessionBusy:
+                seq = (await self.read_state(session)).seq
+                journal = self._world.journal
+                if not waits_for_writer or not await wait_for_writer(journal, session, seq):
+                    raise
+            else:
+                return launched
+
+    def launch(
+        self,
+        session: str,
+        opening: Opening,
+        watcher: Watcher | None = None,
+        on_ended: Callable[[str], None] | None = None,
+    ) -> LaunchedRun:
+        """Drive a session in a task of its own, which goes on without its caller."""
+        driver = self.make_driver(session, opening, watcher)
+        task = self._start_driving(driver, on_ended)
+        return LaunchedRun(driver, task, is_watched=watcher is not None)
+
+    async def drive_to_end(self, driver: RunDriver) -> RunResult[Any]:
+        """Drive a run and return its result. The caller is tied to it."""
+        return await LaunchedRun(driver, self._start_driving(driver)).wait(is_tied=True)
+
+    def _start_driving(
+        self, driver: RunDriver, on_ended: Callable[[str], None] | None = None
+    ) -> "asyncio.Task[RunResult[Any]]":
         task = asyncio.create_task(self._drive(driver, on_ended))
         self._leftovers.track(task)
         return task
@@ -186,10 +234,20 @@ class LiveRuns:
             if self._drivers.get(driver.session) is driver:
                 del self._drivers[driver.session]
         if result.undo_due and self.on_undo_due is not None:
-            self.on_undo_due(driver.session)
+            self._start_undo(driver.session, self.on_undo_due(driver.session))
         if on_ended is not None and result.outcome not in PAUSED_OUTCOMES:
             on_ended(driver.session)
         return result
+
+    def _start_undo(self, session: str, undo: Coroutine[Any, Any, None]) -> None:
+        self._undoing[session] = task = self.start_task(undo)
+        task.add_done_callback(lambda _: self._undoing.pop(session))
+
+    async def wait_for_undo(self, session: str) -> None:
+        """Wait until the last run of a session is undone, if that is under way here."""
+        task = self._undoing.get(session)
+        if task is not None:
+            await asyncio.wait({task})
 
     def cancel(self, session: str, reason: str) -> bool:
         """Stop the run of a session. Returns whether this agent drives one."""
@@ -354,16 +412,6 @@ class LiveRuns:
             await driver.finished.wait()
         with await hold_session(self._world.journal, session):
             await self._make_recorder(await self.read_state(session)).record(fact)
-
-
-def _call_once(publisher: EventPublisher, on_event: Callable[[Event], None]) -> None:
-    """Call a function with the first event only. It does not count as a watcher."""
-
-    def watch(event: Event) -> None:
-        publisher.remove_watcher(watch)
-        on_event(event)
-
-    publisher.add_watcher(watch, counts=False)
 
 
 async def _await_in_loop_of(driver: RunDriver, work: Coroutine[Any, Any, ValueT]) -> ValueT:

@@ -107,6 +107,8 @@ class RunDriver:
         self._relay: LiveRelay | None = None
         """Made when the first watcher in another process comes."""
         self._mail = MailTaker(world.journal, recorder, control, world.clock, services.make_answer)
+        self.opened: asyncio.Future[int] = self.event_loop.create_future()
+        """Gets the number of the run once its first fact is durable."""
         self.finished = asyncio.Event()
         """Set when nothing of the run is left but the tasks that outlive it."""
         self._on_finished: list[Callable[[], None]] = []
@@ -213,13 +215,19 @@ class RunDriver:
             self._services.read_progress,
             self._hold.doubted,
         )
-        facts = self._opening_facts = await recorder.mask_opening(opening)
-        writing = asyncio.create_task(recorder.record(*facts, masked=facts))
+        self._opening_facts = await recorder.mask_opening(opening)
+        writing = asyncio.create_task(self._write_opening())
         await self._wait_for_stage(writing)
         if writing.done():
             writing.result()
             if not is_new:
                 await self._wait_for_stage(asyncio.create_task(self._take_earlier_mail()))
+
+    async def _write_opening(self) -> None:
+        facts = self._opening_facts
+        await self._recorder.record(*facts, masked=facts)
+        run = self._recorder.state.run
+        self.opened.set_result(run.number if run else 0)
 
     async def _take_earlier_mail(self) -> None:
         """Take what was posted while the run had no driver; then deny what has expired.
