@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from windlass import Agent
+from windlass.agent.build import parts_of
 from windlass.agent.call_previews import preview_call
 from windlass.testing import ScriptedModel
 from windlass.tools import Workspace, file_tools
@@ -21,7 +22,7 @@ async def test_a_secret_of_several_lines_is_not_shown_line_by_line(
 ) -> None:
     (tmp_path / "notes.txt").write_text(before)
     tools = file_tools(Workspace(tmp_path))
-    parts = Agent(ScriptedModel([]), tools=tools, secrets=[SECRET]).parts
+    parts = parts_of(Agent(ScriptedModel([]), tools=tools, secrets=[SECRET]))
     shown = await preview_call(parts, "write", {"path": "notes.txt", "content": content})
     assert shown is not None
     assert shown.note.endswith("The difference has a secret in it, and is not shown.")

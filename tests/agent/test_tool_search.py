@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from windlass import Agent, ConfigError, LoopPolicy, tool
+from windlass.agent.build import parts_of
 from windlass.core.events import CallStarted, StepProposed
 from windlass.core.messages import AssistantMessage, ToolCall, ToolResults
 from windlass.core.token_bounds import fixed_tokens_max
@@ -165,8 +166,9 @@ async def test_what_was_called_through_the_search_can_be_undone() -> None:
 def test_tokens_of_the_first_request_with_200_tools() -> None:
     """A bound on tokens, as the runtime reserves them: what is offered costs a hundredth."""
     tools = make_tools(200)
-    searched = Agent(ScriptedModel([]), tools=tools).parts.setup
-    whole = Agent(ScriptedModel([]), tools=tools, rules=LoopPolicy(tools_offered_max=0)).parts.setup
+    searched = parts_of(Agent(ScriptedModel([]), tools=tools)).setup
+    rules = LoopPolicy(tools_offered_max=0)
+    whole = parts_of(Agent(ScriptedModel([]), tools=tools, rules=rules)).setup
     few = fixed_tokens_max(searched, has_artifacts=False)
     all_of_them = fixed_tokens_max(whole, has_artifacts=False)
     assert few < 1_100

@@ -10,6 +10,7 @@ pytest.importorskip("temporalio", reason="needs the extra `temporal`")
 
 from temporal_server import Bench, Fleet, find_free_port, make_agent, open_fleet, run_servers
 from windlass import Agent, Limits, tool
+from windlass.agent.build import parts_of
 from windlass.agent.sweeping import Sweeper
 from windlass.core.errors import JournalFailed, MailRejected
 from windlass.core.events import RunEnded, TextDelta
@@ -55,7 +56,7 @@ async def test_the_record_of_a_run_does_not_grow_with_the_conversation(tmp_path:
     async with open_fleet(tmp_path) as fleet, fleet.working(short, long):
         histories: list[list[bytes]] = []
         for agent in (short, long):
-            name = agent.parts.world.agent
+            name = parts_of(agent).world.agent
             await fleet.start(agent, "open sesame, please", session=name, caller="ali")
             assert await fleet.result(name) == "completed"
             histories.append(await read_history(fleet, name))
@@ -237,7 +238,7 @@ async def test_sessions_can_be_found_by_agent_state_and_caller(tmp_path: Path) -
         handle = await fleet.start(agent, caller="ali baba")
         await handle.result()
         query = (
-            f"WindlassAgent = '{agent.parts.world.agent}' AND WindlassState = 'waiting' "
+            f"WindlassAgent = '{parts_of(agent).world.agent}' AND WindlassState = 'waiting' "
             "AND WindlassCaller = 'ali baba'"
         )
 

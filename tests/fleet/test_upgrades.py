@@ -11,6 +11,7 @@ pytest.importorskip("temporalio", reason="needs the extra `temporal`")
 import windlass
 from temporal_server import Bench, Fleet, make_agent, open_fleet, run_servers
 from windlass import Agent, Allow
+from windlass.agent.build import parts_of
 from windlass.core.events import Fact, RunPaused, RunResumed
 from windlass.core.setup import digest_configuration
 from windlass.fleet import DriftPolicy, TakingRules, engine, session_workflow
@@ -118,8 +119,8 @@ def find_pause(facts: Sequence[Fact]) -> RunPaused | None:
 
 def test_the_name_of_a_configuration_tells_what_drift_tells() -> None:
     """F5: two set-ups have one queue exactly if a run of one may go on with the other."""
-    setup = make_version("Version 1.").parts.setup
-    same = make_version("Version 1.").parts.setup
-    other = make_version("Version 2.").parts.setup
+    setup = parts_of(make_version("Version 1.")).setup
+    same = parts_of(make_version("Version 1.")).setup
+    other = parts_of(make_version("Version 2.")).setup
     assert digest_configuration(setup) == digest_configuration(same)
     assert digest_configuration(setup) != digest_configuration(other)

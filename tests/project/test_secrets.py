@@ -10,6 +10,7 @@ import pytest
 from keyring.errors import NoKeyringError
 
 from memory_keyring import MemoryKeyring, use_memory_keyring
+from windlass.agent.build import parts_of
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.journals.memory import MemoryJournal
 from windlass.project.agents import load_agent
@@ -129,6 +130,6 @@ async def test_a_model_gets_its_key_from_the_store_and_it_is_masked(
     (folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"word": server}}))
     agent = load_agent({"model": "openai:gpt-5"}, folder, trust=True)
     async with agent.open_session(MemoryJournal()) as opened:
-        mask = opened.agent.parts.mask
+        mask = parts_of(opened.agent).mask
         assert VALUE not in mask.mask_text(f"the key is {VALUE}.")
         assert "another-value-here" not in mask.mask_text("it is another-value-here.")

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from proof.limited_provider import LimitDialect, LimitedProvider
 from windlass import Agent, Limits, RetryPolicy, RunResult
+from windlass.agent.build import parts_of
 from windlass.core.errors import JournalFailed
 from windlass.core.events import AttemptFailed, AttemptStarted, SteeringGiven
 from windlass.core.faults import Fault
@@ -86,7 +87,7 @@ async def test_a_request_that_waits_has_recorded_nothing(clock: VirtualClock) ->
     governor = ProviderGovernor(journal, requests_at_once=1, clock=clock)
     async with FaultServer(text_answer("First"), text_answer("Second")) as server:
         agent = agent_at(server, clock, journal, governor)
-        key = agent.parts.world.models["openai-compatible:m"].quota_key  # type: ignore[attr-defined]
+        key = parts_of(agent).world.models["openai-compatible:m"].quota_key  # type: ignore[attr-defined]
         permit = governor.try_admit(key, 10)
         assert permit is not None
         running = asyncio.create_task(agent.run("Hello", session="s"))
@@ -103,7 +104,7 @@ async def test_what_is_said_to_a_run_that_waits_is_in_its_request(clock: Virtual
     governor = ProviderGovernor(journal, requests_at_once=1, clock=clock)
     async with FaultServer(text_answer("Done")) as server:
         agent = agent_at(server, clock, journal, governor)
-        key = agent.parts.world.models["openai-compatible:m"].quota_key  # type: ignore[attr-defined]
+        key = parts_of(agent).world.models["openai-compatible:m"].quota_key  # type: ignore[attr-defined]
         permit = governor.try_admit(key, 10)
         assert permit is not None
         running = asyncio.create_task(agent.run("Hello", session="s"))
@@ -122,7 +123,7 @@ async def test_a_run_that_waits_can_be_cancelled(clock: VirtualClock) -> None:
     governor = ProviderGovernor(journal, requests_at_once=1, clock=clock)
     async with FaultServer(text_answer("Other")) as server:
         agent = agent_at(server, clock, journal, governor)
-        key = agent.parts.world.models["openai-compatible:m"].quota_key  # type: ignore[attr-defined]
+        key = parts_of(agent).world.models["openai-compatible:m"].quota_key  # type: ignore[attr-defined]
         permit = governor.try_admit(key, 10)
         assert permit is not None
         running = asyncio.create_task(agent.run("Hello", session="s"))
@@ -180,7 +181,7 @@ async def test_agents_that_shared_a_governor_share_it_on_another_journal() -> No
     governor = ProviderGovernor(requests_at_once=2)
     agents = [Agent(ScriptedModel(["Hi"]), governor=governor) for _ in range(2)]
     journal = MemoryJournal()
-    moved = [agent.with_journal(journal).parts.world.governor for agent in agents]
+    moved = [parts_of(agent.with_journal(journal)).world.governor for agent in agents]
     assert moved[0] is moved[1]
     assert moved[0] is not governor
 

@@ -10,6 +10,7 @@ import pytest
 
 from folded_response import FoldedResponse
 from windlass import Agent, AttemptFailed, Event, ModelInfo, RunEnded, tool
+from windlass.agent.build import parts_of
 from windlass.core.setup import LoopPolicy
 from windlass.gates import RuleGate, ask
 from windlass.server.openai.chat import ChatChunks, make_completion
@@ -150,7 +151,7 @@ async def test_numbers_and_items_are_the_same_whenever_a_client_comes(clock: Vir
     first = fold_events(await running)
     numbered = {event.sequence_number: event for event in first.events}
     assert len(clients) > 5
-    facts = await agent.parts.world.journal.read("s")
+    facts = await parts_of(agent).world.journal.read("s")
     for events in [*[await client for client in clients], facts]:
         seen = fold_events(events)
         assert seen.response == first.response
@@ -167,7 +168,7 @@ async def test_a_client_that_comes_back_gets_exactly_the_rest(clock: VirtualCloc
     """Whichever event it saw last, and although the deltas are cut in other places now."""
     agent = make_agent(clock, *REPLIES)
     live = await watch_run(agent)
-    facts = await agent.parts.world.journal.read("s")
+    facts = await parts_of(agent).world.journal.read("s")
     whole = fold_events(live)
     for at, number in enumerate(whole.numbers):
         before = Seen(whole.fold, whole.events[: at + 1])
@@ -242,7 +243,7 @@ async def test_a_run_that_fails_has_its_error_and_its_partial_text(clock: Virtua
 async def test_a_question_is_in_the_details_until_it_is_answered(clock: VirtualClock) -> None:
     agent = make_agent(clock, call("send", {"to": "Ann"}), "Sent.")
     result = await agent.run("Go.", session="s")
-    asked = fold_events(await agent.parts.world.journal.read("s"))
+    asked = fold_events(await parts_of(agent).world.journal.read("s"))
     assert asked.fold.waits
     assert asked.response.status == "in_progress"
     assert [one.url for one in asked.response.windlass.questions] == [
@@ -277,7 +278,7 @@ async def test_an_agent_with_an_output_type_sends_nothing_but_its_output(
     agent = Agent(ScriptedModel(replies), tools=[look], clock=clock, output_type=Weight)
     events: list[Event] = []
     await agent.run("Go.", session="s", on_event=events.append)
-    facts = await agent.parts.world.journal.read("s")
+    facts = await parts_of(agent).world.journal.read("s")
     for seen in (fold_events(events), fold_events(facts)):
         assert [item.text for item in seen.response.output] == ['{"tonnes": 2}']
         assert list(seen.join_text().values()) == ['{"tonnes": 2}']
@@ -291,7 +292,7 @@ async def test_a_reply_that_the_gate_denies_is_never_sent(clock: VirtualClock) -
     agent = Agent(model, clock=clock, gate=gate)
     events: list[Event] = []
     await agent.run("Go.", session="s", on_event=events.append)
-    facts = await agent.parts.world.journal.read("s")
+    facts = await parts_of(agent).world.journal.read("s")
     for seen in (fold_events(events), fold_events(facts)):
         assert "secret" not in str(seen.events)
         assert [item.text for item in seen.response.output] == ["I may not say."]

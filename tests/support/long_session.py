@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from page_service import build_agents
+from windlass.agent.build import parts_of
 from windlass.core.events import (
     AttemptStarted,
     CallFinished,
@@ -56,7 +57,7 @@ def _number(facts: Iterator[Fact]) -> Iterator[Fact]:
 
 
 def _make_facts(session: str, steps: int) -> Iterator[Fact]:
-    setup = build_agents()[1].parts.setup
+    setup = parts_of(build_agents()[1]).setup
     yield RunStarted(1, (TextPart(f"read {steps} files"),), setup, agent="reader", rules=3)
     for step in range(1, steps + 1):
         call = ToolCall(f"c{step}_0", "read", f'{{"path": "file{step}.txt"}}')

@@ -16,6 +16,7 @@ import pytest
 
 from postgres import schema_of, start_server, stop_server
 from windlass import Agent, tool
+from windlass.agent.build import parts_of
 from windlass.agent.working import WorkLimits
 from windlass.core.messages import Effect, ToolResults
 from windlass.core.setup import digest_configuration
@@ -162,7 +163,9 @@ class Fleet:
         """Start a run by the engine."""
         kept = agent.with_journal(self.journal)
         handle = await kept.start(prompt, drive=False, **options)
-        await self.engine.wake(handle.session, kept.parts.world.agent, options.get("caller", ""))
+        await self.engine.wake(
+            handle.session, parts_of(kept).world.agent, options.get("caller", "")
+        )
         return handle
 
     async def describe(self, session: str) -> Any:
@@ -177,7 +180,7 @@ class Fleet:
 
     async def list_waiting_on(self, agent: Agent[Any], session: str) -> list[Any]:
         """Return the activities of a session that wait for a worker with an agent's set-up."""
-        parts = agent.parts
+        parts = parts_of(agent)
         configuration = digest_configuration(parts.setup)
         queue = self.engine.address.task_queue(parts.world.agent, configuration)
         found = (await self.describe(session)).pending_activities

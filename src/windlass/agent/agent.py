@@ -65,10 +65,10 @@ class Agent(BuiltAgent, Generic[OutputT]):
         self._set_up(parts, owns_journal=isinstance(options.get("journal"), str | PurePath))
 
     def _set_up(self, parts: AgentParts, *, owns_journal: bool) -> None:
-        self.parts = parts
+        self._parts = parts
         self._owns_journal = owns_journal
-        self._openings = self.parts.make_openings()
-        self._runs = self.parts.make_runs()
+        self._openings = self._parts.make_openings()
+        self._runs = self._parts.make_runs()
         self._sessions = SessionDriver(self._runs, self._openings)
         self._starter: RunStarter[OutputT] = RunStarter(
             self._runs, self._openings, self._sessions, self._parse_output
@@ -82,10 +82,9 @@ class Agent(BuiltAgent, Generic[OutputT]):
 
         Raises ConfigError if the agent has shared budgets and the journal cannot keep them.
         """
-        return self.with_parts(replace_journal(self.parts, journal))
+        return self._with_parts(replace_journal(self._parts, journal))
 
-    def with_parts(self, parts: AgentParts) -> "Agent[OutputT]":
-        """Return an agent with other parts and the same output type; it closes no journal."""
+    def _with_parts(self, parts: AgentParts) -> "Agent[OutputT]":
         copy = object.__new__(type(self))
         copy._output = self._output
         copy._set_up(parts, owns_journal=False)
@@ -96,10 +95,10 @@ class Agent(BuiltAgent, Generic[OutputT]):
 
         The tool has the agent's name by default. Raises ConfigError if there is no name.
         """
-        tool_name = name or self.parts.world.agent
+        tool_name = name or self._parts.world.agent
         if not tool_name:
             raise ConfigError("as_tool(): the agent has no name, so give one: as_tool(name=…)")
-        return make_agent_tool(self.parts, tool_name, description)
+        return make_agent_tool(self._parts, tool_name, description)
 
     async def run(
         self,
@@ -219,7 +218,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
         NothingToDo if no run is open, and SetupDrifted if this agent's configuration differs from
         the one the run was started with, unless `consent` is given.
         """
-        await control.withdraw_pause(self.parts.world.journal, check_session(session))
+        await control.withdraw_pause(self._parts.world.journal, check_session(session))
         if await self._sessions.is_undo_due(session):
             return await self.undo(session, on_event=on_event)
         opening = partial(self._openings.open_continued, consent=consent)
@@ -244,14 +243,14 @@ class Agent(BuiltAgent, Generic[OutputT]):
         `resume` raises, ConfigError if the answer does not fit, and QuestionDecided if another
         answer was accepted first.
         """
-        world = self.parts.world
+        world = self._parts.world
         asked = await find_question(world.journal, check_session(session), call_id)
         root = asked.root.session
         resumed = partial(self._openings.open_resumed, consent=consent)
         # What would keep the run from resuming is found before the answer counts.
         await self._runs.check_undriven(root)
         resumed(asked.root)
-        mask = self.parts.mask
+        mask = self._parts.mask
         with accept_expiry():
             await post_answer(
                 world.journal, asked, call_id, verdict, world.clock, digest=digest, by=by, mask=mask
@@ -315,7 +314,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
         nobody else could; `cancel=True` cancels all.
         """
         self._sessions.close()
-        journal = self.parts.world.journal
+        journal = self._parts.world.journal
         cancel = cancel or isinstance(journal, MemoryJournal)
         await self._runs.close(cancel=cancel)
         if self._background.is_running:
@@ -337,7 +336,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
         try:
             await self._runs.steer(check_session(session), SteeringGiven(parts, by))
         except SessionBusy:
-            await control.steer(self.parts.world.journal, session, parts, by=by)
+            await control.steer(self._parts.world.journal, session, parts, by=by)
 
     async def _go_on(
         self, session: str, opening: Opening, on_event: Watcher | None
@@ -364,3 +363,11 @@ class Agent(BuiltAgent, Generic[OutputT]):
         if not result.completed or result.is_undo:
             return result
         return replace(result, output=self._output.parse(result.text))
+
+
+def with_parts(agent: Agent[OutputT], parts: AgentParts) -> Agent[OutputT]:
+    """Return an agent with other parts and the same output type; it closes no journal.
+
+    For the packages above this one, as `parts_of` is.
+    """
+    return agent._with_parts(parts)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as above

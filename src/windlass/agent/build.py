@@ -82,19 +82,19 @@ class AgentParts(msgspec.Struct, frozen=True):
 class BuiltAgent(RichDisplay):
     """What is shown of an agent: its parts, never its keys."""
 
-    parts: AgentParts
+    _parts: AgentParts
 
     @override
     def __repr__(self) -> str:
-        setup = self.parts.setup
-        name = f", name={self.parts.world.agent!r}" if self.parts.world.agent else ""
+        setup = self._parts.setup
+        name = f", name={self._parts.world.agent!r}" if self._parts.world.agent else ""
         return f"Agent({setup.model.name!r}{name}, {len(setup.tools)} tools)"
 
     @override
     def display_card(self) -> DisplayCard:
         """Return what is shown of this agent in a notebook."""
-        world = self.parts.world
-        setup = self.parts.setup
+        world = self._parts.world
+        setup = self._parts.setup
         rows = [
             ("model", setup.model.name),
             ("fallbacks", ", ".join(model.name for model in setup.fallbacks)),
@@ -105,6 +105,15 @@ class BuiltAgent(RichDisplay):
         ]
         filled = tuple((name, value) for name, value in rows if value)
         return DisplayCard("Agent", world.agent, rows=filled)
+
+
+def parts_of(agent: BuiltAgent) -> AgentParts:
+    """Return what an agent is made of.
+
+    For the packages above this one (`server`, `fleet`, `evaluation`, `cli`, `project`), which show
+    an agent, read its journal or mask with its secrets. Programs use the methods of `Agent`.
+    """
+    return agent._parts  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - this is their door
 
 
 def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptions) -> AgentParts:

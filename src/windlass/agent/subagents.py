@@ -10,13 +10,13 @@ left, and is stopped with it.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace as with_fields
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from msgspec.structs import replace
 
 from windlass.agent import lazy_imports
 from windlass.agent.approvals import call_approver
-from windlass.agent.build import AgentParts
+from windlass.agent.build import AgentParts, BuiltAgent, parts_of
 from windlass.agent.call_previews import FIRST_AGENT, preview_call
 from windlass.agent.child_driving import CallSession
 from windlass.agent.child_sessions import find_own_session, limit_spending
@@ -48,13 +48,6 @@ _TASK_SCHEMA = {
 }
 
 
-class DelegableAgent(Protocol):
-    """An agent that can work for another."""
-
-    @property
-    def parts(self) -> AgentParts: ...
-
-
 def make_agent_tool(
     parts: AgentParts, name: str, description: str, depth_max: int = DEPTH_MAX
 ) -> Tool[..., Any]:
@@ -66,7 +59,7 @@ def make_agent_tool(
 
 
 def delegate(
-    agents: Mapping[str, DelegableAgent], *, name: str = "delegate", depth_max: int = DEPTH_MAX
+    agents: Mapping[str, BuiltAgent], *, name: str = "delegate", depth_max: int = DEPTH_MAX
 ) -> Tool[..., Any]:
     """Return one tool for several agents, which the model chooses by name.
 
@@ -74,7 +67,7 @@ def delegate(
     """
     if not agents:
         raise ConfigError("delegate({}): give at least one agent")
-    team = {agent_name: agent.parts for agent_name, agent in agents.items()}
+    team = {agent_name: parts_of(agent) for agent_name, agent in agents.items()}
     agent_schema = {
         "type": "string",
         "enum": list(team),

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from windlass.agent.agent import Agent
+from windlass.agent.build import parts_of
 from windlass.agent.folder_watch import WAIT_S, StoreBeat
 from windlass.agent.sweeping import AcceptsStart
 from windlass.agent.work_items import BACKLOG_SEEN, WorkItem, describe_mailed
@@ -90,12 +91,12 @@ class SessionWorker:
         are left to it. Raises ConfigError if the agents' journals differ.
         """
         self._agents: Mapping[str, Agent[Any]] = {
-            agent.parts.world.agent: agent for agent in agents
+            parts_of(agent).world.agent: agent for agent in agents
         }
-        journals = {id(agent.parts.world.journal) for agent in self._agents.values()}
+        journals = {id(parts_of(agent).world.journal) for agent in self._agents.values()}
         if len(journals) != 1:
             raise ConfigError("a worker needs at least one agent, and one journal for all of them")
-        self._journal: Journal = next(iter(self._agents.values())).parts.world.journal
+        self._journal: Journal = parts_of(next(iter(self._agents.values()))).world.journal
         self._limits = limits or WorkLimits()
         self._accepts = accepts
         self._placer = placer
@@ -110,11 +111,11 @@ class SessionWorker:
 
     @property
     def _clock(self) -> Clock:
-        return next(iter(self._agents.values())).parts.world.clock
+        return parts_of(next(iter(self._agents.values()))).world.clock
 
     def _make_beats(self) -> list[StoreBeat]:
         """Make what reports the stores of the agents' folders: one for each store."""
-        worlds = [agent.parts.world for agent in self._agents.values()]
+        worlds = [parts_of(agent).world for agent in self._agents.values()]
         stores = {id(world.folders): world.folders for world in worlds}
         wait_s = self._limits.workspace_wait_s
         return [StoreBeat(self._journal, self._clock, one, wait_s) for one in stores.values()]
@@ -234,7 +235,7 @@ class SessionWorker:
 
     def _find_provider(self, item: WorkItem) -> str:
         """Return the provider whose model the agent of a session asks first."""
-        return self._agents[item.agent].parts.setup.model.name.partition(":")[0]
+        return parts_of(self._agents[item.agent]).setup.model.name.partition(":")[0]
 
     async def _find_work(self) -> AsyncGenerator[WorkItem]:
         """Yield sessions that may need a driver.

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from windlass.agent.build import parts_of
 from windlass.agent.call_previews import preview_call
 from windlass.cli.output import OutputFormat
 from windlass.cli.screen import QUIET, TROUBLE
@@ -97,7 +98,7 @@ class CommandContext:
     def show_tools_to_person(self, session: AgentSession) -> None:
         """Check the answers of the person by the tools of the agent from now on."""
         if self.terminal.question_prompt is not None:
-            preview = partial(preview_call, session.agent.parts)
+            preview = partial(preview_call, parts_of(session.agent))
             self.terminal.question_prompt.use_tools(session.toolbox.specs, preview)
 
     @asynccontextmanager

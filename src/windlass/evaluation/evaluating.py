@@ -18,6 +18,7 @@ from typing import Any, TypedDict
 from typing_extensions import Unpack
 
 from windlass.agent.agent import Agent
+from windlass.agent.build import BuiltAgent, parts_of
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Budget, Money
 from windlass.core.setup import Setup
@@ -363,8 +364,8 @@ def _check_count(name: str, count: int) -> int:
 def _choose_journal(agent: Agent[Any] | AgentMaker, given: Journal | None) -> Journal:
     if given is not None:
         return given
-    if isinstance(agent, Agent):
-        return agent.parts.world.journal
+    if isinstance(agent, BuiltAgent):
+        return parts_of(agent).world.journal
     raise ConfigError("evaluate(): give `journal` if the agent is made by a function")
 
 

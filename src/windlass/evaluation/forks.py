@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace as replace_struct
 
-from windlass.agent.agent import Agent
+from windlass.agent.agent import Agent, with_parts
+from windlass.agent.build import parts_of
 from windlass.agent.openings import add_budgets
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.events import Fact, RunEnded, RunStarted
@@ -121,23 +122,23 @@ async def prepare_fork_agent(
     point = case.fork
     if point is None:
         return agent
-    check_fork_tools(point, agent.parts.setup.tools, has_workspace=has_workspace)
-    journal = agent.parts.world.journal
+    check_fork_tools(point, parts_of(agent).setup.tools, has_workspace=has_workspace)
+    journal = parts_of(agent).world.journal
     source = await journal.read(point.session)
     own = await journal.read(session)
     tools = ReplayedTools(
-        agent.parts.world.tools,
+        parts_of(agent).world.tools,
         record_results(read_calls(point.session, source, point.at)),
         mode=point.tools,
         allow=point.allow,
         done=read_calls(session, own, count_kept(own, case)),
     )
-    gate = agent.parts.world.gate
+    gate = parts_of(agent).world.gate
     if isinstance(gate, GrantGate):
         # Without it, no permission for the rest of a session is looked at.
         gate = gate.gate
-    world = replace_struct(agent.parts.world, tools=tools, gate=gate)
-    setup = agent.parts.setup
+    world = replace_struct(parts_of(agent).world, tools=tools, gate=gate)
+    setup = parts_of(agent).setup
     if budget is not None:
         setup = add_budgets(setup, [budget])
-    return agent.with_parts(replace_struct(agent.parts, world=world, setup=setup))
+    return with_parts(agent, replace_struct(parts_of(agent), world=world, setup=setup))

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace as replace_struct
 
-from windlass.agent.agent import Agent
+from windlass.agent.agent import Agent, with_parts
+from windlass.agent.build import parts_of
 from windlass.core.deltas import (
     CallDelta,
     ReplyEnd,
@@ -118,11 +119,11 @@ def inspect_solver(agent: Agent[Any], *, prefix: str = "inspect") -> "Solver":
 
 def use_inspect_model(agent: Agent[Any]) -> Agent[Any]:
     """Return the same agent with Inspect's model in the place of its own."""
-    parts = agent.parts
+    parts = parts_of(agent)
     info = parts.setup.model
     world = replace_struct(parts.world, models={info.name: InspectModel(info)})
     setup = replace_struct(parts.setup, fallbacks=(), summariser=None)
-    return agent.with_parts(replace_struct(parts, world=world, setup=setup))
+    return with_parts(agent, replace_struct(parts, world=world, setup=setup))
 
 
 def _require_inspect() -> None:

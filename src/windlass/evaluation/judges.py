@@ -14,6 +14,7 @@ from decimal import Decimal
 import msgspec
 
 from windlass.agent.agent import Agent
+from windlass.agent.build import parts_of
 from windlass.core.errors import ConfigError, RunFailed
 from windlass.core.events import Fact
 from windlass.core.fold.run import fold
@@ -99,7 +100,7 @@ class ModelJudge:
         self, agent: Agent[Judgement], question: str, place: str, budget: Budget | None
     ) -> RunResult[Judgement]:
         """Return one judgement. One that was disturbed before is asked for again."""
-        journal = agent.parts.world.journal
+        journal = parts_of(agent).world.journal
         session = place
         retry = 1
         while _is_worthless(session, await journal.read(session)):

@@ -16,6 +16,7 @@ from typing import IO, Any, TypeAlias
 from msgspec.structs import replace as replace_struct
 
 from windlass.agent.agent import Agent
+from windlass.agent.build import parts_of
 from windlass.core.errors import ConfigError, NothingToDo, RunFailed, SessionBusy, SetupDrifted
 from windlass.core.events import AttemptStarted, Fact, RunEnded
 from windlass.core.limits import Budget
@@ -165,12 +166,12 @@ class TrialRunner:
         has_worked = any(isinstance(fact, AttemptStarted | RunEnded) for fact in record.own_facts)
         if recorded is None or not has_worked:
             return
-        offered = agent.parts.setup
-        if agent.parts.instructions is not None:
+        offered = parts_of(agent).setup
+        if parts_of(agent).instructions is not None:
             # They are made for each run, so that they say nothing about the agent.
             offered = replace_struct(offered, instructions=recorded.instructions)
         drift = [*describe_drift(recorded, offered)]
-        name = agent.parts.world.agent
+        name = parts_of(agent).world.agent
         if record.agent_name not in (None, name):
             drift.insert(
                 0, f"agent {record.agent_name or '(unnamed)'} became {name or '(unnamed)'}"

@@ -17,6 +17,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from windlass.agent.agent import Agent
+from windlass.agent.build import parts_of
 from windlass.agent.sweeping import AcceptsStart, VisitOutcome
 from windlass.agent.work_items import WorkItem
 from windlass.agent.working import SessionWorker
@@ -83,19 +84,19 @@ class SessionActivities:
 
     @property
     def _journal(self) -> Journal:
-        return self._agent.parts.world.journal
+        return parts_of(self._agent).world.journal
 
     @property
     def agent_name(self) -> str:
-        return self._agent.parts.world.agent
+        return parts_of(self._agent).world.agent
 
     @property
     def configuration(self) -> str:
         """The name of the configuration that this worker has of the agent."""
-        return self._name_configuration(self._agent.parts.setup)
+        return self._name_configuration(parts_of(self._agent).setup)
 
     def _name_configuration(self, setup: Setup) -> str:
-        if self._agent.parts.instructions is not None:
+        if parts_of(self._agent).instructions is not None:
             # Instructions that are made for each run anew are no part of a configuration.
             setup = replace(setup, instructions="")
         return digest_configuration(setup)

@@ -27,6 +27,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from windlass.agent.agent import Agent
+from windlass.agent.build import parts_of
 from windlass.core.errors import ConfigError, NothingToDo, RecordConflict
 from windlass.fleet.engine import TemporalEngine, explain_failure
 from windlass.fleet.session_workflow import WORKFLOW_NAME, DriveOrder
@@ -245,7 +246,7 @@ async def queue_scheduled_prompt(agent: Agent[Any], session: str, schedule: str)
 
     Raises ApplicationError, which is not tried again, if the schedule was deleted meanwhile.
     """
-    journal = agent.parts.world.journal
+    journal = parts_of(agent).world.journal
     record = None
     if isinstance(journal, SharedRecords):
         record = await journal.get_record(RECORD_KIND, schedule)

@@ -13,6 +13,7 @@ from typing import Any
 from temporalio.worker import PollerBehaviorSimpleMaximum, UnsandboxedWorkflowRunner, Worker
 
 from windlass.agent.agent import Agent
+from windlass.agent.build import parts_of
 from windlass.agent.work_items import WorkItem
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.fleet.activities import HEARTBEATS, SessionActivities, TakingRules
@@ -46,7 +47,7 @@ class TemporalWorker:
         Raises ConfigError if the address cannot be used or the agents' journals differ.
         """
         self._address = parse_engine_address(address) if isinstance(address, str) else address
-        self._agents = {agent.parts.world.agent: agent for agent in agents}
+        self._agents = {parts_of(agent).world.agent: agent for agent in agents}
         self._limits = limits or WorkLimits()
         self._rules = rules or TakingRules()
         self._engine: TemporalEngine | None = None

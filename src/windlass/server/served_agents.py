@@ -6,7 +6,8 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from windlass.agent.agent import Agent
+from windlass.agent.agent import Agent, with_parts
+from windlass.agent.build import parts_of
 from windlass.agent.folder_store import FolderStore
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
@@ -26,7 +27,7 @@ def name_agents(
     if isinstance(agents, Mapping):
         pairs = list(cast("Mapping[str, Agent[Any]]", agents).items())
     else:
-        pairs = [(agent.parts.world.agent, agent) for agent in agents]
+        pairs = [(parts_of(agent).world.agent, agent) for agent in agents]
     named: dict[str, Agent[Any]] = {}
     for name, agent in pairs:
         if name in named:
@@ -44,7 +45,10 @@ def choose_journal(
         return open_journal(journal)
     if journal is not None:
         return journal
-    own = {id(agent.parts.world.journal): agent.parts.world.journal for agent in agents.values()}
+    own = {
+        id(parts_of(agent).world.journal): parts_of(agent).world.journal
+        for agent in agents.values()
+    }
     kept = [each for each in own.values() if not isinstance(each, MemoryJournal)]
     if len(own) == 1:
         return next(iter(own.values()))
@@ -56,7 +60,7 @@ def choose_journal(
 def share_journal(agents: Mapping[str, Agent[Any]], journal: Journal) -> dict[str, Agent[Any]]:
     """Return the agents with this journal: themselves if they have it already."""
     return {
-        name: agent if agent.parts.world.journal is journal else agent.with_journal(journal)
+        name: agent if parts_of(agent).world.journal is journal else agent.with_journal(journal)
         for name, agent in agents.items()
     }
 
@@ -64,8 +68,8 @@ def share_journal(agents: Mapping[str, Agent[Any]], journal: Journal) -> dict[st
 def share_folders(agents: Mapping[str, Agent[Any]], folders: FolderStore) -> dict[str, Agent[Any]]:
     """Return the agents with this store for the folders of callers."""
     return {
-        name: agent.with_parts(
-            replace(agent.parts, world=replace(agent.parts.world, folders=folders))
+        name: with_parts(
+            agent, replace(parts_of(agent), world=replace(parts_of(agent).world, folders=folders))
         )
         for name, agent in agents.items()
     }

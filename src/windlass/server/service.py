@@ -18,6 +18,7 @@ from typing import Any, Self
 from typing_extensions import override
 
 from windlass.agent.agent import Agent
+from windlass.agent.build import parts_of
 from windlass.agent.call_previews import AskedQuestion, add_previews
 from windlass.agent.handles import RunHandle
 from windlass.agent.options import RunOptions, name_session
@@ -117,7 +118,7 @@ class Service(RunControls):
     @cached_property
     def _recorded_agents(self) -> Mapping[str, Agent[Any]]:
         """The agents by the name that is recorded with their runs, which may be empty."""
-        return {agent.parts.world.agent: agent for agent in self.agents.values()}
+        return {parts_of(agent).world.agent: agent for agent in self.agents.values()}
 
     @cached_property
     def stored_replies(self) -> StoredReplies:
@@ -202,7 +203,7 @@ class Service(RunControls):
         prompt = await self.uploads.resolve(caller, request.prompt)
         is_open = owned is not None and owned.summary.outcome is None
         is_steering = request.on_busy == "steer" and is_open
-        recorded = agent.parts.world.agent
+        recorded = parts_of(agent).world.agent
         if is_steering:
             # It may end before it is steered: then another run begins, for the same money.
             budgets = await self.quotas.find_budgets(owner, recorded)
@@ -264,7 +265,7 @@ class Service(RunControls):
         return tuple(fact for fact in visible if not isinstance(fact, Delta))
 
     def _mask_facts(self, agent: str, facts: Sequence[Fact]) -> Iterable[Fact]:
-        return self._find_recorded(agent).parts.mask.mask_foreign(facts)
+        return parts_of(self._find_recorded(agent)).mask.mask_foreign(facts)
 
     @override
     async def find_session(self, caller: Caller, session: str) -> OwnedSession:
@@ -345,7 +346,7 @@ class Service(RunControls):
         """Return the questions of a session, with its agent if it works here."""
         agent = self._recorded_agents.get(summary.agent)
         # Workers may be on other machines, which have other files.
-        parts = agent.parts if agent is not None and self._drives else None
+        parts = parts_of(agent) if agent is not None and self._drives else None
         waiting = await owned_reading.drop_decided(self.journal, view.questions)
         return [(parts, question, folder) for question in waiting]
 
@@ -380,7 +381,7 @@ class Service(RunControls):
         prefix = owner_prefix(caller.name)
         if request.key:
             agent = self._choose_agent(request.agent, None)
-            return prefix + name_session(agent.parts.world.agent, caller.name, request.key)
+            return prefix + name_session(parts_of(agent).world.agent, caller.name, request.key)
         return prefix + os.urandom(8).hex()
 
     def _choose_agent(self, name: str, session: OwnedSession | None) -> Agent[Any]:

@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 from windlass.agent.agent import Agent
+from windlass.agent.build import parts_of
 from windlass.server.a2a.errors import shape_error
 from windlass.server.a2a.rpc import answer_rpc
 from windlass.server.a2a.wire import PROTOCOL_VERSION, RpcReply, RpcRequest
@@ -61,7 +62,7 @@ def build_card(service: Service, request: HttpRequest, name: str) -> dict[str, A
 
 def _describe_agent(agent: Agent[Any]) -> str:
     """Return what an agent is. Its instructions are for the model alone, and not shown."""
-    tools = [spec.name for spec in agent.parts.setup.tools if not spec.needs_artifact]
+    tools = [spec.name for spec in parts_of(agent).setup.tools if not spec.needs_artifact]
     if not tools:
         return "An agent that Windlass runs."
     return f"An agent that Windlass runs, with the tools {', '.join(tools)}."

@@ -13,6 +13,7 @@ import msgspec
 from acp import RequestError
 
 from windlass.agent.agent import Agent
+from windlass.agent.build import parts_of
 from windlass.agent.call_previews import preview_call
 from windlass.agent.control import cancel, wait_for_change, wait_for_work
 from windlass.agent.options import build_mask
@@ -145,7 +146,7 @@ class EditorSession:
         )
 
     async def _preview_question(self, question: OpenQuestion) -> CallPreview | None:
-        parts = (await self._task.open()).agent.parts
+        parts = parts_of((await self._task.open()).agent)
         return await preview_call(parts, question.tool, question.arguments, question.chain)
 
     @property

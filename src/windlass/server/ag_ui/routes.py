@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from windlass.agent.build import parts_of
 from windlass.server.ag_ui.inputs import RunInput
 from windlass.server.ag_ui.runs import AgUiRun
 from windlass.server.ag_ui.wire import PROTOCOL_VERSION
@@ -24,7 +25,7 @@ async def run_agent(service: Service, request: HttpRequest) -> StreamReply:
 async def read_capabilities(service: Service, request: HttpRequest) -> HttpReply:
     """Tell what an agent can do, in the words of AG-UI."""
     name = request.params["agent"]
-    setup = find_agent(service.agents, name).parts.setup
+    setup = parts_of(find_agent(service.agents, name)).setup
     tools = [
         {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
         for spec in setup.tools

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from windlass.agent.agent import Agent
+from windlass.agent.build import parts_of
 from windlass.core.limits import Amount, Budget, Limits
 from windlass.core.messages import Effect, Label
 from windlass.core.schema_faults import find_faults
@@ -130,10 +131,10 @@ async def try_call(service: Service, request: HttpRequest) -> Reply:
     """Say what the policy of an agent would decide about a call. Nothing runs."""
     agent = find_agent(service.agents, request.params["agent"])
     body = await request.decode(TrialBody)
-    world = agent.parts.world
-    spec = agent.parts.setup.find_tool(body.tool)
+    world = parts_of(agent).world
+    spec = parts_of(agent).setup.find_tool(body.tool)
     if spec is None:
-        names = [each.name for each in agent.parts.setup.tools]
+        names = [each.name for each in parts_of(agent).setup.tools]
         hint = suggest_names(body.tool, names).strip()
         raise ApiError(
             404, "tool_not_found", f"There is no tool {body.tool!r}.", hint or "See GET /agents."
@@ -143,7 +144,7 @@ async def try_call(service: Service, request: HttpRequest) -> Reply:
     if faults:
         message = "; ".join(f"{each.path}: {each.message}" for each in faults[:3])
         invalid = InvalidCall("invalid_arguments", message)
-        return HttpReply(200, TrialReply(body.tool, invalid, agent.parts.setup.gate))
+        return HttpReply(200, TrialReply(body.tool, invalid, parts_of(agent).setup.gate))
     if world.gate is None:
         return HttpReply(200, TrialReply(body.tool, Allow("no gate is set"), ""))
     verdict = await world.gate.judge(
@@ -158,7 +159,7 @@ async def try_call(service: Service, request: HttpRequest) -> Reply:
             context=request.caller.context,
         )
     )
-    return HttpReply(200, TrialReply(body.tool, verdict, agent.parts.setup.gate))
+    return HttpReply(200, TrialReply(body.tool, verdict, parts_of(agent).setup.gate))
 
 
 @ROUTES.add("GET", "/models", name="listServedModels", role="watch", reply=ModelListReply)
@@ -166,7 +167,7 @@ async def list_models(service: Service, _request: HttpRequest) -> Reply:
     """List the models that the agents use, with their prices."""
     found: dict[str, tuple[ModelInfo, list[str]]] = {}
     for name, agent in service.agents.items():
-        for info in agent.parts.setup.models:
+        for info in parts_of(agent).setup.models:
             found.setdefault(info.name, (info, []))[1].append(name)
     return HttpReply(200, ModelListReply([_model_reply(*pair) for pair in found.values()]))
 
@@ -176,7 +177,7 @@ async def list_budgets(service: Service, _request: HttpRequest) -> Reply:
     """List the shared budgets, and what is spent of them."""
     found: dict[str, tuple[Budget, list[str]]] = {}
     for name, agent in service.agents.items():
-        for budget in agent.parts.setup.budgets:
+        for budget in parts_of(agent).setup.budgets:
             found.setdefault(budget.name, (budget, []))[1].append(name)
     journal = service.journal
     replies: list[BudgetReply] = []
@@ -189,7 +190,7 @@ async def list_budgets(service: Service, _request: HttpRequest) -> Reply:
 
 
 def _agent_reply(name: str, agent: Agent[Any]) -> AgentReply:
-    setup = agent.parts.setup
+    setup = parts_of(agent).setup
     return AgentReply(
         name=name,
         model=setup.model.name,

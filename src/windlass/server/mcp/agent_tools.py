@@ -8,6 +8,7 @@ import mcp_types as types
 import msgspec
 
 from windlass.agent.agent import Agent
+from windlass.agent.build import parts_of
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.server.errors import ApiError
@@ -86,7 +87,7 @@ def make_tools(agents: Mapping[str, Agent[Any]]) -> list[types.Tool]:
 
 
 def _describe_agent(name: str, agent: Agent[Any]) -> str:
-    tools = [spec.name for spec in agent.parts.setup.tools if not spec.needs_artifact]
+    tools = [spec.name for spec in parts_of(agent).setup.tools if not spec.needs_artifact]
     has_tools = f" It has the tools {', '.join(tools)}." if tools else ""
     return (
         f"Give a task to the agent {name or NAMELESS}. It works by itself and returns its final "

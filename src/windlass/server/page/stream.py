@@ -11,6 +11,7 @@ from functools import partial
 
 import msgspec
 
+from windlass.agent.build import parts_of
 from windlass.core.projection.project import apply_event
 from windlass.core.session_query import SessionQuery
 from windlass.core.session_summary import SessionSummary
@@ -94,7 +95,9 @@ class OpenQuestions(msgspec.Struct, frozen=True):
 def make_hello(service: Service, caller: Caller, now: float) -> PageHello:
     """Return what a page is told first."""
     agents = [
-        AgentChoice(name, agent.parts.setup.model.name, _first_line(agent.parts.setup.instructions))
+        AgentChoice(
+            name, parts_of(agent).setup.model.name, _first_line(parts_of(agent).setup.instructions)
+        )
         for name, agent in service.agents.items()
     ]
     return PageHello(PageCaller(caller.name, sorted(caller.roles)), now, agents)
