@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 import windlass
 from windlass import Agent, Ask, ConfigError, RunResumed, RunStarted, TextPart, tool
-from windlass.agent import expired_questions
+from windlass.agent import work_items
 from windlass.core.events import MailRefused, RunContinued, RunPaused, RunReleased
 from windlass.core.fold.run import fold
 from windlass.core.mail import CancelMail, PromptMail
@@ -232,7 +232,7 @@ async def test_a_waiting_session_is_read_once_while_nothing_changes(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look costs a page of rows. All pages get their turn."""
-    monkeypatch.setattr(expired_questions, "WAITING_AT_ONCE", 2)
+    monkeypatch.setattr(work_items, "WAITING_AT_ONCE", 2)
     journal = MemoryJournal()
     for number in range(5):
         await left_waiting(journal, clock, f"s{number}")

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from windlass.agent.approvals import find_asking_call, has_row, make_answer
 from windlass.agent.control import ControlReceipt
-from windlass.agent.options import build_mask, check_session
+from windlass.agent.options import build_mask
 from windlass.core.errors import NothingToDo, QuestionDecided, UpgradeUnfinished
 from windlass.core.events import CallAnswered, Fact
 from windlass.core.fold.run import fold
@@ -24,6 +24,7 @@ from windlass.core.mail import AnswerMail
 from windlass.core.questions import CLOCK, EXPIRED_DENIAL, Decision, classify_answer
 from windlass.core.result import Question, open_questions
 from windlass.core.secrets.mask import Mask
+from windlass.core.session_summary import check_session
 from windlass.core.setup import digest as digest_of
 from windlass.core.state import State, find_call
 from windlass.core.verdicts import PersonAnswer

@@ -5,27 +5,28 @@ the facts say what is to be done, so that a second call finds nothing left to do
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from windlass.agent.child_sessions import plan_nested_undo
 from windlass.agent.control import wait_for_change
-from windlass.agent.expired_questions import find_expiry
 from windlass.agent.openings import RunOpenings, RunTask, find_start
 from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
+from windlass.agent.work_items import find_expiry
 from windlass.core.decide.undoing import plan_undo
 from windlass.core.errors import ForOperator, NothingToDo, RunUnfinished, SessionBusy
-from windlass.core.events import Event, Fact, MailRefused, RunPaused, RunReleased, RunSuspended
+from windlass.core.events import Event, Fact, RunPaused, RunReleased, RunSuspended
 from windlass.core.fold.control import needs_driver
 from windlass.core.fold.run import fold
 from windlass.core.limits import Limits
-from windlass.core.mail import Letter, PromptMail, kind_of
+from windlass.core.mail import Letter, PromptMail
 from windlass.core.result import RunResult, build_result
 from windlass.core.state import State
 from windlass.logs import get_logger
 from windlass.ports import Journal, Mailbox, SignedMail, Watcher
 from windlass.runtime.driver import Opening
+from windlass.runtime.mailbox import refuse_letter
 
 _log = get_logger(__name__)
 BUSY_POLL_S = 1.0
@@ -83,7 +84,7 @@ class SessionDriver:
                 return build_result(state, recorded=True) if state.run is not None else None
             is_undo_due = state.run is not None and state.run.undo_due
             if not state.is_active and not prompts and not is_undo_due:
-                await self._refuse_letters(session)
+                await self._refuse(session, control, lambda _state, _letter: "the run has ended")
                 continue
             if is_undo_due:
                 opening: Opening = await self.plan_undo(session)
@@ -201,7 +202,7 @@ class SessionDriver:
     async def _drive_once(
         self, session: str, opening: Opening, watcher: Watcher | None
     ) -> RunResult[Any]:
-        launched = self._runs.launch(session, opening, watcher)
+        launched = self._runs.launch(self._runs.make_driver(session, opening, watcher))
         try:
             return await launched.wait(is_tied=False)
         except asyncio.CancelledError:
@@ -242,7 +243,7 @@ class SessionDriver:
     ) -> Sequence[Fact]:
         """Begin the run of a prompt from the queue."""
         message = letter.message
-        if not isinstance(message, PromptMail) or state.prompts_taken >= letter.number:
+        if not isinstance(message, PromptMail) or _is_taken(state, letter):
             raise RunUnfinished(f"another driver of session {state.session} took the prompt first")
         task = RunTask(
             prompt=message.prompt,
@@ -262,18 +263,10 @@ class SessionDriver:
 
     async def _refuse_first(self, session: str, prompts: Sequence[Letter]) -> bool:
         """Refuse the first prompt of the queue if it must begin no run; return whether it was."""
-        letter = prompts[0]
-
-        def refuse(state: State) -> Sequence[Fact]:
-            problem = self._find_prompt_problem(state, letter)
-            if state.prompts_taken >= letter.number or problem is None:
-                return ()
-            return (_refuse_letter(letter, problem),)
-
-        if self._find_prompt_problem(await self._runs.read_state(session), letter) is None:
+        state = await self._runs.read_state(session)
+        if self._find_prompt_problem(state, prompts[0]) is None:
             return False
-        await self._runs.write_facts(session, refuse)
-        await self._remove_taken(session)
+        await self._refuse(session, prompts[:1], self._find_prompt_problem)
         return True
 
     def _find_prompt_problem(self, state: State, letter: Letter) -> str | None:
@@ -292,31 +285,26 @@ class SessionDriver:
         return None
 
     async def refuse_queue(self, session: str, reason: str) -> None:
-        """Let none of the prompts begin a run that wait in the queue of a session now.
+        """Refuse the prompts that wait in the queue of a session now.
 
-        Raises SessionBusy if somebody else drives it.
+        Raises SessionBusy if another process drives it.
         """
         letters = await self.read_letters(await self._runs.read_state(session), "prompts")
-
-        def refuse(state: State) -> Sequence[Fact]:
-            waiting = [letter for letter in letters if letter.number > state.prompts_taken]
-            return tuple(_refuse_letter(letter, reason) for letter in waiting)
-
         if letters:
-            await self._runs.write_facts(session, refuse)
-            await self._remove_taken(session)
+            await self._refuse(session, letters, lambda _state, _letter: reason)
 
-    async def _refuse_letters(self, session: str) -> None:
-        """Refuse the control messages of a session that has no open run."""
-        state = await self._runs.read_state(session)
-        letters = await self.read_letters(state, "control")
+    async def _refuse(
+        self,
+        session: str,
+        letters: Sequence[Letter],
+        find_problem: Callable[[State, Letter], str | None],
+    ) -> None:
+        """Refuse the messages that no driver has taken meanwhile and that have a problem."""
 
         def refuse(state: State) -> Sequence[Fact]:
-            return tuple(
-                _refuse_letter(letter, "the run has ended")
-                for letter in letters
-                if letter.number > state.mail_taken
-            )
+            waiting = [letter for letter in letters if not _is_taken(state, letter)]
+            problems = [(letter, find_problem(state, letter)) for letter in waiting]
+            return tuple(refuse_letter(letter, why) for letter, why in problems if why is not None)
 
         await self._runs.write_facts(session, refuse)
         await self._remove_taken(session)
@@ -356,6 +344,7 @@ class _SuspensionHold:
             _log.exception("a watcher failed")
 
 
-def _refuse_letter(letter: Letter, reason: str) -> MailRefused:
-    kind = kind_of(letter.message)
-    return MailRefused(mail=letter.number, kind=kind, reason=reason, lane=letter.lane, by=letter.by)
+def _is_taken(state: State, letter: Letter) -> bool:
+    """Return whether a fact carries a message already."""
+    taken = state.prompts_taken if letter.lane == "prompts" else state.mail_taken
+    return letter.number <= taken

@@ -22,7 +22,7 @@ from windlass.agent.openings import (
     RunOpenings,
     RunTask,
     StartRepeated,
-    check_on_busy,
+    check_choice,
     find_start,
 )
 from windlass.agent.options import OnBusy, PromptInput, RunOptions
@@ -44,7 +44,7 @@ from windlass.core.mail import PromptMail
 from windlass.core.result import OutputT, RunResult, build_result
 from windlass.core.setup import digest
 from windlass.core.state import StartKey, State
-from windlass.ports import Journal, Mailbox, SessionLeases, Watcher
+from windlass.ports import Journal, Mailbox, Watcher
 from windlass.runtime.driver import RunDriver
 from windlass.runtime.leftover_tasks import wait_until_done
 
@@ -69,10 +69,12 @@ class RunHandle(Generic[OutputT]):
         run: int = 0,
         mail: int = 0,
         launched: LaunchedRun | None = None,
+        is_watched: bool = False,
     ) -> None:
         """Make a handle of a run by its number, or of a prompt by its number in the queue.
 
-        `parse` adds the parsed output to a result.
+        `parse` adds the parsed output to a result. `is_watched`: a watcher of the caller gets all
+        events of the run.
         """
         self._runs = runs
         self._journal = runs.world.journal
@@ -81,6 +83,7 @@ class RunHandle(Generic[OutputT]):
         self._run = launched.number if launched is not None else run
         self._mail = mail
         self._launched = launched
+        self._is_watched = is_watched
 
     @override
     def __repr__(self) -> str:
@@ -189,7 +192,7 @@ class RunHandle(Generic[OutputT]):
         events.on_cancel = self._request_cancel
         following: asyncio.Task[RunResult[OutputT]] | None = None
         launched = self._launched
-        if launched is not None and launched.is_watched:
+        if launched is not None and self._is_watched:
             launched.task.add_done_callback(partial(self._close_stream, events))
         else:
             following = asyncio.create_task(self._push_events(events))
@@ -324,7 +327,7 @@ class RunHandle(Generic[OutputT]):
         """Follow the journal until the run has ended, or waits with nobody who drives it."""
         state = State(self._session)
         while True:
-            is_driven = await self._is_driven()
+            is_driven = await self._runs.is_driven(self._session)
             facts = await self._journal.read(self._session, state.seq)
             for fact in self._runs.mask.mask_foreign(facts):
                 state = apply_fact(state, fact)
@@ -338,10 +341,6 @@ class RunHandle(Generic[OutputT]):
                 return build_result(state, recorded=True)
             wait_s = LEASE_POLL_S if goes_no_further else control.WAKE_S
             await wait_for_change(self._journal, self._session, state.seq, wait_s)
-
-    async def _is_driven(self) -> bool:
-        journal = self._journal
-        return isinstance(journal, SessionLeases) and await journal.is_leased(self._session)
 
 
 class RunStarter(Generic[OutputT]):
@@ -380,7 +379,7 @@ class RunStarter(Generic[OutputT]):
         `on_busy` says, and ConfigError if the key was used for another prompt.
         """
         name, task = self._openings.plan_run(prompt, session, options)
-        on_busy = check_on_busy(options)
+        on_busy = check_choice("on_busy", options.get("on_busy", "refuse"), OnBusy)
         if not options.get("drive", True):
             return await self._leave_to_others(name, task, on_busy)
         try:
@@ -427,7 +426,7 @@ class RunStarter(Generic[OutputT]):
                 if handle is not None:
                     return handle
             else:
-                return self._make_handle(session, launched=launched)
+                return self._make_handle(session, launched=launched, is_watched=watcher is not None)
 
     async def _leave_to_others(
         self, session: str, task: RunTask, on_busy: OnBusy
@@ -526,7 +525,7 @@ class RunStarter(Generic[OutputT]):
                     state = await self._runs.read_state(session)
                     if find_start(state, key) is not None:
                         return True
-                    if state.is_active or not await self._is_driven(session):
+                    if state.is_active or not await self._runs.is_driven(session):
                         return not state.is_active
                     await wait_for_change(self._journal, session, state.seq, wait_s=0.2)
         return False
@@ -549,6 +548,7 @@ class RunStarter(Generic[OutputT]):
         return handle
 
     async def _queue(self, session: str, task: RunTask) -> RunHandle[OutputT]:
+        """Accept a run that this process does not drive now. No other code accepts one."""
         if task.earlier and await self._is_known(session):
             raise ConfigError(
                 f"messages=…: session {session} has a conversation of its own already. Leave "
@@ -612,14 +612,24 @@ class RunStarter(Generic[OutputT]):
             if driver is not None and driver.event_loop is asyncio.get_running_loop():
                 await driver.finished.wait()
             # A lease is freed a moment after the end, and nobody tells when.
-            while await self._is_driven(session):  # noqa: ASYNC110
+            while await self._runs.is_driven(session):  # noqa: ASYNC110
                 await asyncio.sleep(FREE_POLL_S)
 
-    async def _is_driven(self, session: str) -> bool:
-        journal = self._journal
-        return isinstance(journal, SessionLeases) and await journal.is_leased(session)
-
     def _make_handle(
-        self, session: str, *, run: int = 0, mail: int = 0, launched: LaunchedRun | None = None
+        self,
+        session: str,
+        *,
+        run: int = 0,
+        mail: int = 0,
+        launched: LaunchedRun | None = None,
+        is_watched: bool = False,
     ) -> RunHandle[OutputT]:
-        return RunHandle(self._runs, session, self._parse, run=run, mail=mail, launched=launched)
+        return RunHandle(
+            self._runs,
+            session,
+            self._parse,
+            run=run,
+            mail=mail,
+            launched=launched,
+            is_watched=is_watched,
+        )

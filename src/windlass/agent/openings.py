@@ -5,6 +5,7 @@ An opening gets the session as it is found under the lease, returns the facts th
 run, and raises ForOperator if none may.
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
@@ -16,13 +17,12 @@ from windlass.agent.earlier_messages import read_messages
 from windlass.agent.observers import KnowsTrace, RunObserver
 from windlass.agent.options import (
     Briefing,
+    EarlierMessage,
     InstructionFunction,
-    OnBusy,
     OnPartial,
     PromptInput,
     RunOptions,
     check_prompt,
-    choose_session,
     name_session,
     suggest_option,
 )
@@ -46,7 +46,7 @@ from windlass.core.events import (
 from windlass.core.limits import Budget, Limits, tighten_limits
 from windlass.core.messages import ContentPart, Label, Message, TextPart, UserMessage
 from windlass.core.secrets.mask import Mask
-from windlass.core.session_summary import check_text
+from windlass.core.session_summary import check_session, check_text
 from windlass.core.setup import Setup, describe_drift
 from windlass.core.state import StartKey, State
 from windlass.core.suggestions import suggest_names
@@ -120,6 +120,9 @@ class RunOpenings:
         for option in options:
             if option not in known:
                 raise ConfigError(f"run() has no option {option!r}.{suggest_option(option, known)}")
+        key = options.get("key", "")
+        if not isinstance(key, str) or len(key) > KEY_CHARS_MAX:  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
+            raise ConfigError(f"key= must be a str of at most {KEY_CHARS_MAX} characters")
         labels = tuple(options.get("labels", ()))
         for label in labels:
             if label not in LABELS:
@@ -130,11 +133,11 @@ class RunOpenings:
             context=self._plan_context(options),
             pinned=bool(options.get("pinned", False)),
             labels=labels,
-            earlier=self._read_earlier(options),
-            key=_check_key(options.get("key", "")),
+            earlier=self._read_earlier(options.get("messages")),
+            key=check_text("key", key),
             trace=self._choose_trace(options.get("trace", "")),
             on_partial=check_choice("on_partial", options.get("on_partial", ""), OnPartial),
-            budgets=self._plan_budgets(options),
+            budgets=self._plan_budgets(options.get("budgets", ())),
             own_folder=bool(options.get("own_folder", False)),
         )
         return self.name_session(session, options), task
@@ -145,7 +148,7 @@ class RunOpenings:
         if session is None and key:
             caller = check_text("caller", str(options.get("caller", "")))
             return name_session(self._world.agent, caller, check_text("key", key))
-        return choose_session(session)
+        return os.urandom(8).hex() if session is None else check_session(session)
 
     def check_prompt(self, prompt: PromptInput) -> tuple[ContentPart, ...]:
         """Return the parts of a prompt. Raises ConfigError if the model cannot take them."""
@@ -161,8 +164,7 @@ class RunOpenings:
             if refusal is not None:
                 raise ConfigError(refusal)
 
-    def _read_earlier(self, options: RunOptions) -> tuple[Message, ...]:
-        messages = options.get("messages")
+    def _read_earlier(self, messages: Sequence[EarlierMessage] | None) -> tuple[Message, ...]:
         if messages is None:
             return ()
         earlier = read_messages(messages, self.setup, self._mask)
@@ -181,8 +183,8 @@ class RunOpenings:
             )
         return trace
 
-    def _plan_budgets(self, options: RunOptions) -> tuple[Budget, ...]:
-        budgets = tuple(replace(budget, with_run=True) for budget in options.get("budgets", ()))
+    def _plan_budgets(self, given: Sequence[Budget]) -> tuple[Budget, ...]:
+        budgets = tuple(replace(budget, with_run=True) for budget in given)
         if budgets:
             check_budgets(add_budgets(self.setup, budgets), self._world.journal)
         return budgets
@@ -378,17 +380,6 @@ def check_choice(name: str, value: Any, choices: Any) -> Any:  # noqa: ANN401 - 
         hint = suggest_names(str(value), known)
         raise ConfigError(f"{name}={value!r}: there is no such choice.{hint}")
     return value
-
-
-def check_on_busy(options: RunOptions) -> OnBusy:
-    """Return what to do if the session is busy. Raises ConfigError if there is no such thing."""
-    return check_choice("on_busy", options.get("on_busy", "refuse"), OnBusy)
-
-
-def _check_key(key: str) -> str:
-    if not isinstance(key, str) or len(key) > KEY_CHARS_MAX:  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
-        raise ConfigError(f"key= must be a str of at most {KEY_CHARS_MAX} characters")
-    return check_text("key", key)
 
 
 def read_own_limits(context: Mapping[str, Any]) -> Limits | None:

@@ -5,7 +5,6 @@ checked where the run is planned (`openings.py`).
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ from windlass.core.limits import Budget, Limits, SessionLimits
 from windlass.core.messages import ContentPart, Label, Message, TextPart
 from windlass.core.secrets.mask import VALUE_CHARS_MIN, Mask
 from windlass.core.secrets.secret import Secret
-from windlass.core.session_summary import check_session
 from windlass.core.setup import LoopPolicy, Price, RetryPolicy
 from windlass.core.suggestions import suggest_names
 from windlass.environ import find_secrets, read_dotenv, read_process_environment
@@ -158,13 +156,6 @@ def suggest_option(option: str, known: Collection[str]) -> str:
     if option in OTHER_NAMES:
         return f" Did you mean {OTHER_NAMES[option]}?"
     return suggest_names(option, known)
-
-
-def choose_session(session: str | None) -> str:
-    """Return the name of a session, a new one for None. Raises ConfigError if it is not a name."""
-    if session is None:
-        return os.urandom(8).hex()
-    return check_session(session)
 
 
 OnBusy = Literal["refuse", "queue", "steer", "replace"]

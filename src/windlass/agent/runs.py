@@ -48,8 +48,6 @@ class LaunchedRun(msgspec.Struct, frozen=True):
 
     driver: RunDriver
     task: "asyncio.Task[RunResult[Any]]"
-    is_watched: bool = False
-    """Whether a watcher of the caller has seen all events."""
 
     @property
     def number(self) -> int:
@@ -188,7 +186,7 @@ class LiveRuns:
         `on_ended` gets the name of the session when the run has ended and the session is free.
         """
         while True:
-            launched = self.launch(session, opening, watcher, on_ended)
+            launched = self.launch(self.make_driver(session, opening, watcher), on_ended)
             await launched.wait_until_opened(is_tied=is_tied)
             try:
                 if not launched.driver.opened.done():
@@ -202,27 +200,16 @@ class LiveRuns:
                 return launched
 
     def launch(
-        self,
-        session: str,
-        opening: Opening,
-        watcher: Watcher | None = None,
-        on_ended: Callable[[str], None] | None = None,
+        self, driver: RunDriver, on_ended: Callable[[str], None] | None = None
     ) -> LaunchedRun:
-        """Drive a session in a task of its own, which goes on without its caller."""
-        driver = self.make_driver(session, opening, watcher)
-        task = self._start_driving(driver, on_ended)
-        return LaunchedRun(driver, task, is_watched=watcher is not None)
+        """Drive a run in a task of its own, which continues without its caller."""
+        task = asyncio.create_task(self._drive(driver, on_ended))
+        self._leftovers.track(task)
+        return LaunchedRun(driver, task)
 
     async def drive_to_end(self, driver: RunDriver) -> RunResult[Any]:
         """Drive a run and return its result. The caller is tied to it."""
-        return await LaunchedRun(driver, self._start_driving(driver)).wait(is_tied=True)
-
-    def _start_driving(
-        self, driver: RunDriver, on_ended: Callable[[str], None] | None = None
-    ) -> "asyncio.Task[RunResult[Any]]":
-        task = asyncio.create_task(self._drive(driver, on_ended))
-        self._leftovers.track(task)
-        return task
+        return await self.launch(driver).wait(is_tied=True)
 
     async def _drive(
         self, driver: RunDriver, on_ended: Callable[[str], None] | None
@@ -342,6 +329,11 @@ class LiveRuns:
         """Return the error for a session that the journal does not have, with near names."""
         return NothingToDo(await describe_unknown_session(self._world.journal, session))
 
+    async def is_driven(self, session: str) -> bool:
+        """Return whether a living driver, here or elsewhere, has the lease of a session."""
+        journal = self._world.journal
+        return isinstance(journal, SessionLeases) and await journal.is_leased(session)
+
     def start_task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         return self._leftovers.start_task(work)
 
@@ -374,7 +366,7 @@ class LiveRuns:
         """Raise SessionBusy if this agent or another driver has a session; wait for a writer."""
         self.check_free(session)
         journal = self._world.journal
-        if isinstance(journal, SessionLeases) and await journal.is_leased(session):
+        if await self.is_driven(session):
             seq = (await self.read_state(session)).seq
             if not await wait_for_writer(journal, session, seq):
                 raise SessionBusy(f"session {session} is busy: another driver runs it")

@@ -18,10 +18,9 @@ import msgspec
 from windlass.agent import control
 from windlass.agent.child_sessions import read_progress_below
 from windlass.agent.driving import SessionDriver
-from windlass.agent.expired_questions import ExpiredQuestions
 from windlass.agent.folder_watch import LOOKS, WAIT_S, FolderWatch
 from windlass.agent.runs import LiveRuns
-from windlass.agent.work_items import BACKLOG_SEEN, describe_mailed
+from windlass.agent.work_items import BACKLOG_SEEN, ExpiredQuestions, describe_mailed
 from windlass.core.errors import (
     NothingToDo,
     SessionBusy,
