@@ -329,7 +329,7 @@ class RunOpenings:
         SetupDrifted if the setup differs without consent.
         """
         if not state.is_active or state.setup is None:
-            raise _no_open_run(state)
+            raise NothingToDo(f"session {state.session} has no open run")
         self.require_folder(state)
         if state.run is not None and state.run.is_undo:
             return self._take_over_undo(state, consent=consent)
@@ -434,7 +434,11 @@ def _check_start(state: State, task: RunTask) -> None:
             f"messages=…: session {state.session} has a conversation of its own already. "
             "Leave `messages` out to go on with it, or leave `session` out to begin a new one."
         )
-    _require_undone(state)
+    if state.run is not None and state.run.undo_due:
+        raise RunUnfinished(
+            f"the last run of session {state.session} ended as {state.run.outcome}, and what it "
+            "did is to be undone first: resume the session"
+        )
 
 
 def _require_ended(state: State) -> None:
@@ -443,15 +447,3 @@ def _require_ended(state: State) -> None:
             f"the last run of session {state.session} has not ended: "
             "resume, answer or abandon it first"
         )
-
-
-def _require_undone(state: State) -> None:
-    if state.run is not None and state.run.undo_due:
-        raise RunUnfinished(
-            f"the last run of session {state.session} ended as {state.run.outcome}, and what it "
-            "did is to be undone first: resume the session"
-        )
-
-
-def _no_open_run(state: State) -> NothingToDo:
-    return NothingToDo(f"session {state.session} has no open run")
