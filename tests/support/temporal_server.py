@@ -152,6 +152,9 @@ class Fleet:
         )
         task = asyncio.create_task(worker.run())
         try:
+            # Before that it drives by itself what it finds, and the engine never hears of it.
+            while not (address or task.done() or worker.is_connected):
+                await asyncio.sleep(0.01)
             yield worker
         finally:
             task.cancel()

@@ -63,6 +63,11 @@ class TemporalWorker:
         """The sessions that this worker drives now."""
         return self._sessions.driving
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the engine is there to place sessions. Until it is, this worker drives them."""
+        return self._find_engine() is not None
+
     async def run(self) -> None:
         """Work until the caller is cancelled; then all runs are let go.
 
