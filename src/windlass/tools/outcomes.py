@@ -44,11 +44,6 @@ def raise_program_exit(outcome: AttemptOutcome) -> None:
             pass
 
 
-def is_worth_retrying(outcome: AttemptOutcome) -> bool:
-    """Whether the same call may work if it is tried again."""
-    return isinstance(outcome, ToolRaised) and is_unavailable(outcome.error)
-
-
 def breaker_verdict(outcome: AttemptOutcome) -> EndpointVerdict:
     """Return what an outcome says about the endpoint."""
     match outcome:

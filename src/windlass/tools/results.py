@@ -196,7 +196,8 @@ async def clip_result(
         if isinstance(part, TextPart):
             room = max(bytes_left, TEXT_BYTES_MIN)
             text = part.text
-            if not _is_within(text, room):
+            # A character has at most 4 bytes, so that a short text need not be encoded.
+            if len(text) * 4 > room and (len(text) > room or len(text.encode()) > room):
                 whole = await run_off_loop(text, mask)
                 name = await store(whole)
                 text = _clip_text(whole, room, name)
@@ -214,12 +215,6 @@ async def run_off_loop(text: str, work: Callable[[str], TextT]) -> TextT:
     if len(text) > LARGE_WEIGHT:
         return await asyncio.to_thread(work, text)
     return work(text)
-
-
-def _is_within(text: str, bytes_max: int) -> bool:
-    if len(text) * 4 <= bytes_max:  # A character has at most 4 bytes, so nothing is encoded.
-        return True
-    return len(text) <= bytes_max and len(text.encode()) <= bytes_max
 
 
 def _clip_text(text: str, bytes_max: int, artifact: str | None) -> str:

@@ -73,12 +73,17 @@ class ArgumentType(msgspec.Struct, frozen=True):
         """Convert plain JSON to the value for a parameter; raises ArgumentMismatch."""
         try:
             if self.needs_pydantic:
-                convert = _convert_with_pydantic
-            else:
-                convert = _convert_with_msgspec
-            return convert(name, value, self.annotation)
+                return _convert_with_pydantic(name, value, self.annotation)
+            # Not strict, because 3.0 is an integer in JSON Schema. A string stays a string where
+            # the type allows one.
+            return msgspec.convert(
+                value, self.annotation, strict=False, str_keys=True, dec_hook=_decode_custom_type
+            )
         except ArgumentMismatch:
             raise
+        except msgspec.ValidationError as error:
+            reason, _, path = str(error).partition(" - at `$")
+            raise ArgumentMismatch(f"{name}{path.rstrip('`')}", reason) from error
         except Exception as error:  # A validator in the annotation may raise anything.
             raise ArgumentMismatch(name, f"{type(error).__name__}: {error}") from error
 
@@ -185,18 +190,6 @@ def _pydantic_adapter(annotation: Any) -> "TypeAdapter[Any]":  # noqa: ANN401 - 
     from pydantic import TypeAdapter  # noqa: PLC0415
 
     return TypeAdapter(annotation)
-
-
-def _convert_with_msgspec(name: str, value: object, annotation: Any) -> object:  # noqa: ANN401 - as above
-    # Not strict, because 3.0 is an integer in JSON Schema. A string stays a string where the type
-    # allows one.
-    try:
-        return msgspec.convert(
-            value, annotation, strict=False, str_keys=True, dec_hook=_decode_custom_type
-        )
-    except msgspec.ValidationError as error:
-        reason, _, path = str(error).partition(" - at `$")
-        raise ArgumentMismatch(f"{name}{path.rstrip('`')}", reason) from error
 
 
 def _decode_custom_type(kind: type, value: object) -> object:

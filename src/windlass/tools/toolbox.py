@@ -41,7 +41,6 @@ from windlass.tools.outcomes import (
     build_result,
     build_result_off_loop,
     circuit_open_text,
-    is_worth_retrying,
     log_tool_error,
     raise_program_exit,
 )
@@ -51,6 +50,7 @@ from windlass.tools.results import clip_result
 from windlass.tools.run_context import ProgressRelay, RunContext
 from windlass.tools.schemas import ArgumentMismatch
 from windlass.tools.search import build_search_tools
+from windlass.tools.unavailable import is_unavailable
 
 STOP_GRACE_S = 2.0
 """How long a tool that was asked to stop may take to do so."""
@@ -259,8 +259,9 @@ class Toolbox:
                 return outcome
             raise_program_exit(outcome)
             wait_s = RETRY_BACKOFF_S * 2 ** (attempt - 1)
+            may_work_later = isinstance(outcome, ToolRaised) and is_unavailable(outcome.error)
             is_out_of_time = loop.time() + wait_s >= until
-            if not is_worth_retrying(outcome) or attempt >= attempts_max or is_out_of_time:
+            if not may_work_later or attempt >= attempts_max or is_out_of_time:
                 return await build_result_off_loop(tool, outcome, attempt)
             await asyncio.sleep(wait_s)
             if not await context.still_driving():

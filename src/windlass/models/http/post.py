@@ -99,10 +99,10 @@ async def post_sse(
     progress = progress or ReplyProgress()
     if signer is not None:
         headers = {**headers, **await signer.sign_request(url, body)}
-    session = await _ready_session()
-    began_at = _loop_time()
+    loop = asyncio.get_running_loop()
+    began_at = loop.time()
     try:
-        response = await _send_post(session, url, body, headers, timeouts, proxy)
+        response = await _send_post(url, body, headers, timeouts, proxy)
         try:
             progress.limits = read_rate_limits(response.headers)
             whole_reply = await _read_whole_reply(response, progress, target)
@@ -118,27 +118,22 @@ async def post_sse(
         finally:
             _leave_response(response, reply_ended=progress.ended)
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        fault = _network_error(error, target, timeouts, _loop_time() - began_at)
+        fault = _network_error(error, target, timeouts, loop.time() - began_at)
     else:
         return
     raise fault  # Without its cause: the library's error may hold the headers, and so the key.
 
 
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()
-
-
 async def _send_post(
-    session: "aiohttp.ClientSession",
-    url: str,
-    body: bytes,
-    headers: Mapping[str, str],
-    timeouts: Timeouts,
-    proxy: str | None,
+    url: str, body: bytes, headers: Mapping[str, str], timeouts: Timeouts, proxy: str | None
 ) -> "aiohttp.ClientResponse":
     """Send the request, and return its response once the head is there."""
     import aiohttp
 
+    session = await loop_session()
+    # After two turns of the loop it is known which pooled connections the server has closed.
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
     return await session.post(
         wire_url(url),
         data=body if len(body) < LARGE_BODY_BYTES else io.BytesIO(body),
@@ -202,14 +197,6 @@ def wire_url(url: str) -> "str | URL":
     from yarl import URL  # noqa: PLC0415 - comes with aiohttp, and costs as much time
 
     return URL(url, encoded=True) if "%" in url else url
-
-
-async def _ready_session() -> "aiohttp.ClientSession":
-    session = await loop_session()
-    # After two turns of the loop it is known which pooled connections the server has closed.
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    return session
 
 
 async def loop_session() -> "aiohttp.ClientSession":

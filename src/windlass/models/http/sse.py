@@ -51,10 +51,17 @@ class SseParser:
                 self._partial_line.append(chunk)
             return []
         self._after_cr = chunk.endswith(b"\r")
-        lines = self._split_lines(chunk if end == len(chunk) else chunk[:end])
+        complete = chunk if end == len(chunk) else chunk[:end]
+        if self._partial_line:
+            complete = b"".join((*self._partial_line, complete))
+            self._partial_line.clear()
+        if self._at_start:
+            self._at_start = False
+            complete = complete.removeprefix(BOM)
         if end < len(chunk):
             self._partial_line.append(chunk[end:])
-        events = self._parse_lines(lines)
+        # For bytes, unlike for text, only LF, CR and CRLF end a line.
+        events = self._parse_lines(complete.splitlines())
         if not self._data:
             self._open_bytes = len(chunk) - end
         return events
@@ -62,16 +69,6 @@ class SseParser:
     def finish(self) -> list[SseEvent]:
         """Return the last event if its lines are complete and only its blank line never came."""
         return self._parse_lines([b""])
-
-    def _split_lines(self, complete: bytes) -> list[bytes]:
-        if self._partial_line:
-            complete = b"".join((*self._partial_line, complete))
-            self._partial_line.clear()
-        if self._at_start:
-            self._at_start = False
-            complete = complete.removeprefix(BOM)
-        # For bytes, unlike for text, only LF, CR and CRLF end a line.
-        return complete.splitlines()
 
     def _parse_lines(self, lines: list[bytes]) -> list[SseEvent]:
         events: list[SseEvent] = []

@@ -59,9 +59,10 @@ class ChatEncoder:
         self._quirks = quirks
         self._model = model
         self._ids = CallIds()
+        media = {"PDF": quirks.files, "images": quirks.images, "plain text": True}
         self._content = ContentBlocks(
             api=vendor,
-            accepted=_describe_accepted_media(quirks),
+            accepted=" and ".join(kind for kind, is_taken in media.items() if is_taken),
             text_block=_text_block,
             media_block=self._media_block,
             keeps_blank_text=True,
@@ -169,15 +170,6 @@ class ChatEncoder:
                 return {"type": "file", "file": {"filename": name, "file_data": url}}
 
 
-def _describe_accepted_media(quirks: ChatQuirks) -> str:
-    kinds = ["plain text"]
-    if quirks.images:
-        kinds.insert(0, "images")
-    if quirks.files:
-        kinds.insert(0, "PDF")
-    return " and ".join(kinds)
-
-
 def _text_block(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
@@ -201,7 +193,15 @@ class OpenAIChat(Dialect):
         if quirks.stream_usage:  # Many servers report no usage in a stream unless asked to.
             head["stream_options"] = {"include_usage": True}
         head[quirks.output_cap] = prompt.output_max
-        head |= _sampling_settings(options, quirks)
+        head |= drop_unset(
+            {
+                "temperature": options.temperature,
+                "top_p": options.top_p,
+                quirks.seed: options.seed,
+                "stop": options.stop or None,
+                "service_tier": options.service_tier,
+            }
+        )
         if options.effort is not None:
             head |= _effort_settings(options.effort, quirks)
         if prompt.tools:
@@ -218,18 +218,6 @@ class OpenAIChat(Dialect):
     @override
     def new_reader(self, prompt: Prompt) -> ChatReader:
         return ChatReader()
-
-
-def _sampling_settings(options: ModelOptions, quirks: ChatQuirks) -> JsonObject:
-    return drop_unset(
-        {
-            "temperature": options.temperature,
-            "top_p": options.top_p,
-            quirks.seed: options.seed,
-            "stop": options.stop or None,
-            "service_tier": options.service_tier,
-        }
-    )
 
 
 def _effort_settings(effort: Effort, quirks: ChatQuirks) -> JsonObject:
