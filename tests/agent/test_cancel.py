@@ -25,8 +25,10 @@ from windlass.core.fold.run import fold
 from windlass.core.messages import ToolResults
 from windlass.core.verdicts import Verdict
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import GateRequest
-from windlass.runtime.driver import RunDriver
+from windlass.ports import GateRequest, World
+from windlass.runtime import driver
+from windlass.runtime.in_flight import InFlight
+from windlass.runtime.recorder import Recorder
 from windlass.testing import (
     FailingJournal,
     FixedGate,
@@ -137,13 +139,13 @@ def instrumented(
 ) -> list[Awaits]:
     """Count the awaits of a run, its first record included, and act at one of them."""
     counted: list[Awaits] = []
-    plain = RunDriver._run_loop
+    plain = driver.run_loop
 
-    async def run(self: RunDriver) -> Any:
-        counted.append(Awaits(plain(self), at, act))
+    async def run(world: World, recorder: Recorder, in_flight: InFlight) -> Any:
+        counted.append(Awaits(plain(world, recorder, in_flight), at, act))
         return await counted[-1]
 
-    monkeypatch.setattr(RunDriver, "_run_loop", run)
+    monkeypatch.setattr(driver, "run_loop", run)
     return counted
 
 

@@ -25,6 +25,7 @@ from windlass.core.limits import Reservation
 from windlass.core.messages import Usage
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import ModelInfo
+from windlass.core.state import State
 from windlass.core.view import Prompt
 from windlass.ports import Timeouts
 from windlass.runtime.publisher import EventPublisher
@@ -142,7 +143,7 @@ def test_a_secret_is_masked_however_it_is_cut_into_pieces_and_batches(
     kind: type[TextDelta | ThinkingDelta], piece_chars: int, batch_pieces: int
 ) -> None:
     publisher = EventPublisher(Mask({"PASSWORD": SECRET}))
-    publisher.prepare_for([AttemptStarted(1, 1, "m", Reservation(1, 1))])
+    publisher.publish_facts([AttemptStarted(1, 1, "m", Reservation(1, 1))], State("s"))
     shown: list[Event] = []
     publisher.add_watcher(shown.append)
     cuts = range(0, len(SENTENCE), piece_chars)
@@ -154,9 +155,32 @@ def test_a_secret_is_masked_however_it_is_cut_into_pieces_and_batches(
     assert _mask_free(_shown_text(shown)) == _mask_free(MASKED)
 
 
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize("piece_chars", [2, 3, 5, 19])
+@pytest.mark.parametrize("batch_pieces", [1, 2, 7, 200])
+def test_a_secret_in_arguments_is_masked_however_they_are_cut(
+    piece_chars: int, batch_pieces: int
+) -> None:
+    publisher = EventPublisher(Mask({"PASSWORD": SECRET}))
+    publisher.publish_facts([AttemptStarted(1, 1, "m", Reservation(1, 1))], State("s"))
+    shown: list[Event] = []
+    publisher.add_watcher(shown.append)
+    cuts = range(0, len(SENTENCE), piece_chars)
+    pieces: list[ContentPiece] = [CallDelta(0, "id", "send")]
+    pieces += [CallDelta(0, arguments=SENTENCE[at : at + piece_chars]) for at in cuts]
+    for at in range(0, len(pieces), batch_pieces):
+        publisher.show_pieces(pieces[at : at + batch_pieces])
+    publisher.show_pieces([ReplyEnd()])
+    deltas = [event for event in shown if isinstance(event, CallDelta)]
+    text = "".join(delta.arguments for delta in deltas)
+    assert SECRET[:8] not in text
+    assert _mask_free(text) == _mask_free(MASKED)
+    assert [delta.name for delta in deltas if delta.name] == ["send"]
+
+
 def test_pieces_of_several_kinds_keep_their_order() -> None:
     publisher = EventPublisher(Mask({"PASSWORD": SECRET}))
-    publisher.prepare_for([AttemptStarted(1, 1, "m", Reservation(1, 1))])
+    publisher.publish_facts([AttemptStarted(1, 1, "m", Reservation(1, 1))], State("s"))
     shown: list[Event] = []
     publisher.add_watcher(shown.append)
     pieces = [

@@ -16,6 +16,7 @@ from windlass.core.events import (
 from windlass.core.limits import Reservation
 from windlass.core.messages import AssistantMessage, TextPart
 from windlass.core.secrets.mask import Mask
+from windlass.core.state import State
 from windlass.runtime.publisher import EventPublisher
 
 SECRET = "hunter2-of-the-hill"
@@ -24,7 +25,7 @@ SECRET = "hunter2-of-the-hill"
 @pytest.fixture
 def publisher() -> EventPublisher:
     publisher = EventPublisher(Mask({"PASSWORD": SECRET}))
-    publisher.prepare_for([AttemptStarted(1, 1, "m", Reservation(1, 1))])
+    publisher.publish_facts([AttemptStarted(1, 1, "m", Reservation(1, 1))], State("s"))
     return publisher
 
 
@@ -104,7 +105,9 @@ def test_who_comes_while_the_calls_of_a_reply_work_does_not_get_its_text_again(
     """The reply is on record, so its fact has told the text."""
     watch(publisher)
     publisher.show_pieces([TextDelta("I look.")])
-    publisher.prepare_for([StepProposed(AssistantMessage((TextPart("I look."),)), "calls")])
+    publisher.publish_facts(
+        [StepProposed(AssistantMessage((TextPart("I look."),)), "calls")], State("s")
+    )
     assert watch(publisher) == []
 
 

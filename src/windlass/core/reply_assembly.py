@@ -193,11 +193,11 @@ class ReplyAssembly:
     @property
     def output_bytes(self) -> int:
         """Bytes of output of every kind so far. The token count cannot be larger."""
-        pieces = (
-            block.arguments if isinstance(block, _CallDraft) else block.pieces
-            for block in self._blocks
-        )
-        return sum(len(piece.encode()) for block in pieces for piece in block)
+        size = 0
+        for block in self._blocks:
+            pieces = block.arguments if isinstance(block, _CallDraft) else block.pieces
+            size += len("".join(pieces).encode())
+        return size
 
     def build_reply(self, model: str, prefix: str) -> AssistantMessage:
         """Return the complete reply. Its calls get new ids, which the prefix makes unique."""

@@ -244,7 +244,9 @@ class RunDriver:
     async def _run_to_ending(self) -> Ending:
         """Run the loop until it ends, or until only a person or another driver can move the run."""
         while True:
-            loop_task = asyncio.create_task(self._run_loop())
+            self._in_flight.decided_from = None
+            self._stop.start_timers(self._recorder)
+            loop_task = asyncio.create_task(run_loop(self._world, self._recorder, self._in_flight))
             await self._stop.wait_for_loop(loop_task, self._in_flight.running_calls)
             self._leftovers.track(loop_task)
             self._stop.cancel_timers()
@@ -254,20 +256,6 @@ class RunDriver:
             answered = await self._consult_approver(ending)
             if answered is not True:
                 return answered or ending
-
-    async def _run_loop(self) -> FinalMove | None:
-        """Run the loop under its deadlines; the body of a task that can be abandoned."""
-        if self._stop.end is not None:
-            raise asyncio.CancelledError
-        self.control.decided_from = None
-        self._stop.start_timers(self._recorder)
-        try:
-            move = await run_loop(self._world, self._recorder, self._in_flight)
-        except (KeyboardInterrupt, SystemExit) as error:
-            self._in_flight.stop_for_program_exit(error)
-        # Noted before any other task can run: what is said later was not considered.
-        self.control.decided_from = self._recorder.state
-        return move
 
     def _ending_of(self, loop_task: asyncio.Task[FinalMove | None]) -> Ending:
         """Return what the loop came to: an end, or why it goes no further for now."""
@@ -306,7 +294,7 @@ class RunDriver:
         await self._stop.wait_for_loop(consulting)
         self._leftovers.track(consulting)
         # The answers so far are known; what is said from here on is news.
-        self.control.decided_from = self._recorder.state
+        self._in_flight.decided_from = self._recorder.state
         if not consulting.done() or consulting.cancelled():
             return self._stop.end is not None or self._stop.release is None
         error = consulting.exception()
@@ -318,7 +306,8 @@ class RunDriver:
                 waiting, self._world, self._recorder, self._mail.catch_up
             )
         except (KeyboardInterrupt, SystemExit) as error:
-            self._in_flight.stop_for_program_exit(error)
+            self._in_flight.note_program_exit(error)
+            raise asyncio.CancelledError from error
 
     async def _record_ending(self, ending: Ending) -> RunResult[Any]:
         """Write down what the run came to, and return its result."""

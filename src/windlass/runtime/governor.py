@@ -12,12 +12,12 @@ nothing.
 """
 
 import asyncio
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import msgspec
 
 from windlass.core.admission import FairQueue, RequestWindow, read_priority
+from windlass.core.events import AttemptStarted
 from windlass.core.faults import Fault
 from windlass.core.moves import RequestReply, Summarize
 from windlass.core.rate_limits import CLOSED_MAX_S, QuotaLoan, RateLimits
@@ -70,9 +70,10 @@ class ProviderLane:
 
     def try_admit(self, tokens: int) -> RequestPermit | None:
         """Admit a request if nothing is in its way, and nobody waits already."""
-        if len(self._queue) or not self._window.has_room or _loop_time() < self._closed_until:
+        now = asyncio.get_running_loop().time()
+        if now < self._closed_until or len(self._queue) or not self._window.has_room:
             return None
-        return self._admit(tokens) if self._has_quota(tokens) else None
+        return self._admit(tokens) if self._has_quota(tokens, now) else None
 
     async def admit(self, group: str, tokens: int, priority: int) -> RequestPermit:
         """Wait for the turn of a request. Cancelling it gives its place up."""
@@ -115,7 +116,7 @@ class ProviderLane:
             return self._closed_until - now
         if not self._window.has_room:
             return None
-        if self._has_quota(request.tokens):
+        if self._has_quota(request.tokens, now):
             return 0.0
         if now < self._ask_again_at:
             return self._ask_again_at - now
@@ -125,9 +126,8 @@ class ProviderLane:
         self._take_loan(loan)
         return loan.wait_s
 
-    def _has_quota(self, tokens: int) -> bool:
+    def _has_quota(self, tokens: int, now: float) -> bool:
         """Whether the limits leave room for a request; if they leave much, nothing is borrowed."""
-        now = _loop_time()
         if self._is_unlimited or self._quota.covers_easily(tokens, self._window.in_flight + 1):
             if now >= self._refresh_at:
                 self._refresh()
@@ -316,11 +316,12 @@ async def wait_for_permit(
     )
 
 
-@contextmanager
-def close_unused(permit: RequestPermit | None) -> Generator[None]:
-    """Give a permit back if its request cannot even be recorded."""
+async def record_start(
+    start: AttemptStarted, permit: RequestPermit | None, recorder: Recorder
+) -> None:
+    """Record that a request is made. Its permit is given back if that cannot even be recorded."""
     try:
-        yield
+        await recorder.record(start)
     except BaseException:
         if permit is not None:
             permit.close(None)

@@ -16,7 +16,7 @@ from collections.abc import (
 )
 from functools import partial
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -136,7 +136,8 @@ class ParkedCalls:
             self._changed = asyncio.get_running_loop().create_future()
         return self._changed
 
-    def announce_change(self) -> None:
+    def announce_change(self, _ended: object = None) -> None:
+        """Let the wave look around: a call has ended, or another reason has come."""
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
 
@@ -167,6 +168,10 @@ class InFlight(msgspec.Struct):
     """The state in which the calls that run were planned."""
     has_raised_limits: bool = False
     """Limits were raised since the calls of this wave began, with shares of the old ones."""
+    stopped_at: "asyncio.Future[float] | None" = None
+    """Done once the run is cancelled or out of time."""
+    decided_from: State | None = None
+    """The state in which the loop decided to end or to wait; None while it runs."""
     is_releasing: bool = False
     """The driver releases the run: no request and no call may begin."""
 
@@ -224,20 +229,16 @@ class InFlight(msgspec.Struct):
         try:
             return await work
         except (KeyboardInterrupt, SystemExit) as error:
-            self._note_program_exit(error)
+            self.note_program_exit(error)
             name = type(error).__name__
             return ToolResult.from_text("error", f"{name}: the tool ended the program")
 
-    def stop_for_program_exit(self, error: KeyboardInterrupt | SystemExit) -> NoReturn:
-        """Stop the run because a part of it would end the program. Raises CancelledError.
+    def note_program_exit(self, error: KeyboardInterrupt | SystemExit) -> None:
+        """Stop the run, because a part of it would end the program.
 
         A task must not end with such an exception: asyncio would raise it out of the event loop
         at once, and the end of the run could not be recorded.
         """
-        self._note_program_exit(error)
-        raise asyncio.CancelledError from error
-
-    def _note_program_exit(self, error: KeyboardInterrupt | SystemExit) -> None:
         self.program_exit = self.program_exit or error
         self.stop_run(f"{type(error).__name__} was raised inside the run")
 

@@ -7,6 +7,7 @@
 Invariant: nothing here chooses, `decide` does; nothing here remembers, the recorder's state does.
 """
 
+import asyncio
 from contextlib import aclosing
 
 from windlass.core.decide.next_move import decide
@@ -49,7 +50,7 @@ from windlass.core.moves import (
 from windlass.core.state import State
 from windlass.ports import RequestPermit, World
 from windlass.runtime.attempt import ModelAttempt, RestartedReply
-from windlass.runtime.governor import close_unused, wait_for_permit
+from windlass.runtime.governor import record_start, wait_for_permit
 from windlass.runtime.in_flight import InFlight
 from windlass.runtime.judging import judge_call, judge_reply, recall_knowledge
 from windlass.runtime.recorder import Recorder
@@ -62,9 +63,12 @@ async def run_loop(  # noqa: C901 - an arm per move
 ) -> FinalMove | None:
     """Perform one move after another until the run must end or wait; return that last move.
 
-    Returns None if the driver releases the run and there is still something to do.
+    Returns None if the driver releases the run and there is still something to do. It is the body
+    of a task that can be abandoned: what would end the program ends the run first.
     """
     try:
+        if in_flight.stopped_at is not None and in_flight.stopped_at.done():
+            raise asyncio.CancelledError
         while True:
             state = recorder.state
             move = decide(state)
@@ -74,6 +78,7 @@ async def run_loop(  # noqa: C901 - an arm per move
                 if recorder.state is not state:
                     continue  # A message was recorded meanwhile.
                 if in_flight.is_releasing and not isinstance(move, FinalMove):
+                    in_flight.decided_from = state
                     return None
             if in_flight.restarted is not None and not isinstance(move, RequestReply):
                 await in_flight.drop_restarted()
@@ -103,7 +108,12 @@ async def run_loop(  # noqa: C901 - an arm per move
                 case PauseRun(reason, needed, cause=cause):
                     await recorder.record(RunPaused(reason, cause=cause, needed=needed))
                 case WaitForAnswers() | StayPaused() | EndRun():
+                    # Noted before any other task can run: what is said later was not considered.
+                    in_flight.decided_from = state
                     return move
+    except (KeyboardInterrupt, SystemExit) as error:
+        in_flight.note_program_exit(error)
+        raise asyncio.CancelledError from error
     finally:
         await in_flight.drop_restarted()
 
@@ -127,10 +137,8 @@ async def make_attempt(
         permit.close(None)
         return
     model = move.prompt.model
-    with close_unused(permit):
-        await recorder.record(
-            AttemptStarted(move.step, move.attempt, model, move.reserved, move.landing),
-        )
+    start = AttemptStarted(move.step, move.attempt, model, move.reserved, move.landing)
+    await record_start(start, permit, recorder)
     attempt = in_flight.attempt = _new_attempt(move, world, recorder.state, permit, restarted)
     fault = await attempt.stream(world.timeouts, recorder.publisher.show_pieces)
     if fault is None:
@@ -199,10 +207,8 @@ async def summarize(move: Summarize, world: World, recorder: Recorder, in_flight
     """Have the beginning of the conversation summed up; a failure is recorded and ends nothing."""
     model = move.prompt.model
     permit = await wait_for_permit(move, world, recorder)
-    with close_unused(permit):
-        await recorder.record(
-            AttemptStarted(move.step, 1, model, move.reserved, purpose="compaction"),
-        )
+    start = AttemptStarted(move.step, 1, model, move.reserved, purpose="compaction")
+    await record_start(start, permit, recorder)
     attempt = in_flight.attempt = _new_attempt(move, world, recorder.state, permit)
     # No watcher is shown how a summary is written.
     fault = await attempt.stream(world.timeouts, lambda _: False)

@@ -36,6 +36,8 @@ from windlass.ports import Watcher
 DeltaT = TypeVar("DeltaT", bound=Delta)
 _log = get_logger(__name__)
 _TEXTS = (TextDelta, ThinkingDelta)
+_END_DELTAS = (StepProposed, AttemptStarted, AttemptFailed, CallFinished)
+"""The facts that settle the deltas before them."""
 
 
 class EventPublisher:
@@ -106,38 +108,40 @@ class EventPublisher:
 
     # Facts, which the recorder hands over once they are durable.
 
-    def prepare_for(self, facts: Sequence[Fact]) -> None:
-        """Before facts are published: place or drop the deltas that came before them."""
-        for fact in facts:
-            match fact:
-                case StepProposed():
-                    if self._reply_hold is not None:
-                        self._reply_hold.place_pieces(self.place_delta)
-                    # From now on the fact tells the reply: who comes later must not get it twice.
-                    self._shown_pieces = []
-                case AttemptStarted() | AttemptFailed():
-                    if self._reply_hold is not None:
-                        self._reply_hold.drop_pieces()
-                    if self._piece_mask is not None:
-                        self._piece_mask.start_attempt()
-                    self._shown_pieces = []
-                    self._is_mask_behind = not self._watchers and self._reply_hold is None
-                case CallFinished(call_id) if self._piece_mask is not None:
-                    # The end of a progress text is held back while it could begin a secret.
-                    rest = self._piece_mask.end_progress(call_id)
-                    if rest is not None and self._watchers and not self._is_closed:
-                        self.publish(self.place_delta(rest))
-                case _:
-                    pass
-
     def publish_facts(self, facts: Sequence[Fact], state: State) -> None:
         """Publish facts that are durable now; `state` is what they led to."""
+        for fact in facts:
+            if isinstance(fact, _END_DELTAS):
+                self._prepare_for(fact)
         self.start_from(state)
         self._deltas_since_fact = 0
         if self.on_activity is not None:
             self.on_activity()
         if not self._is_closed:
             self.publish(*facts)
+
+    def _prepare_for(self, fact: Fact) -> None:
+        """Before a fact is published: place or drop the deltas that came before it."""
+        match fact:
+            case StepProposed():
+                if self._reply_hold is not None:
+                    self._reply_hold.place_pieces(self.place_delta)
+                # From now on the fact tells the reply: who comes later must not get it twice.
+                self._shown_pieces = []
+            case AttemptStarted() | AttemptFailed():
+                if self._reply_hold is not None:
+                    self._reply_hold.drop_pieces()
+                if self._piece_mask is not None:
+                    self._piece_mask.start_attempt()
+                self._shown_pieces = []
+                self._is_mask_behind = not self._watchers and self._reply_hold is None
+            case CallFinished(call_id) if self._piece_mask is not None:
+                # The end of a progress text is held back while it could begin a secret.
+                rest = self._piece_mask.end_progress(call_id)
+                if rest is not None and self._watchers and not self._is_closed:
+                    self.publish(self.place_delta(rest))
+            case _:
+                pass
 
     # Deltas, which are shown at once and kept nowhere.
 

@@ -15,7 +15,15 @@ from msgspec.structs import replace
 
 from windlass.core.decide.reserving import estimate_tokens
 from windlass.core.errors import JournalFailed, WindlassError
-from windlass.core.events import CallLate, ContextCompacted, Fact, RunEnded, RunResumed, RunStarted
+from windlass.core.events import (
+    CallJudged,
+    CallLate,
+    ContextCompacted,
+    Fact,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+)
 from windlass.core.fold.questions import bind_question
 from windlass.core.fold.run import (
     OUTSIDE_FACTS,
@@ -111,7 +119,8 @@ class Recorder:
         Those in `masked` come from `mask_opening`. Raises JournalFailed, SessionBusy or
         IllegalFact. After a failure nothing more is written.
         """
-        await self._finish_append()
+        if self._append is not None or self.is_closed or self._failure is not None:
+            await self._finish_append()
         state, stamped = self._stamp_facts((*self._late_results, *facts), masked)
         self._late_results = []
         batch = [*self._staged, *stamped]
@@ -153,16 +162,14 @@ class Recorder:
         A prompt or an attachment may have many megabytes: those are searched in a thread, in short
         steps, so that the event loop goes on.
         """
+        find_tool = self.state.setup.find_tool if self.state.setup else None
         masked: list[Fact] = []
         for fact in facts:
             if count_prompt_chars(fact) > LONG_PROMPT_CHARS:
-                masked.append(await asyncio.to_thread(self._mask_fact, fact, self.state))
+                masked.append(await asyncio.to_thread(self.mask.mask_fact, fact, find_tool))
             else:
-                masked.append(self._mask_fact(fact, self.state))
+                masked.append(self.mask.mask_fact(fact, find_tool))
         return masked
-
-    def _mask_fact(self, fact: Fact, state: State) -> Fact:
-        return self.mask.mask_fact(fact, state.setup.find_tool if state.setup else None)
 
     async def stage(self, *facts: Fact) -> None:
         """Fold facts in that the next record writes along with its own, in one append.
@@ -170,7 +177,8 @@ class Recorder:
         Only for a caller that goes straight on to that record. It must not do or wait for anything
         in between without calling `flush` first.
         """
-        await self._finish_append()
+        if self._append is not None or self.is_closed or self._failure is not None:
+            await self._finish_append()
         self.state, stamped = self._stamp_facts(facts)
         self._staged += stamped
 
@@ -210,8 +218,11 @@ class Recorder:
         self._append = None
         if not write.cancelled() and write.exception() is None:
             batch = append.facts
-            shown = _show_savings(batch, self.durable_state, append.state)
-            self.publisher.prepare_for(batch)
+            shown: Sequence[Fact] = batch
+            for at, fact in enumerate(batch):
+                if isinstance(fact, ContextCompacted):
+                    saving = _show_saving(fact, self.durable_state, append.state)
+                    shown = [*batch[:at], saving, *batch[at + 1 :]]
             self.state = append.state
             self.durable_state = append.state
             self.last_fact = batch[-1]
@@ -249,7 +260,7 @@ class Recorder:
         for fact in facts:
             masked = fact
             if not masked_before or all(fact is not other for other in masked_before):
-                masked = self._mask_fact(fact, state)
+                masked = self.mask.mask_fact(fact, state.setup.find_tool if state.setup else None)
             if isinstance(masked, RunStarted | RunResumed):
                 masked = replace(masked, driver=self._make_driver_name())
             # Time never runs backwards in a journal, whatever the wall clock does.
@@ -261,7 +272,9 @@ class Recorder:
             if type(fact) not in OUTSIDE_FACTS or not may_come_from_outside(state, stamped):
                 counted_at = ticks
             state = apply_fact(state, stamped)
-            batch.append(bind_question(state, stamped))
+            if isinstance(stamped, CallJudged):
+                stamped = bind_question(state, stamped)
+            batch.append(stamped)
         self._counted_at = counted_at
         return state, batch
 
@@ -302,13 +315,9 @@ class Recorder:
                 self._on_late_result(fact)
 
 
-def _show_savings(facts: Sequence[Fact], before: State, after: State) -> Sequence[Fact]:
-    """Return facts as watchers see them: a compaction with what it saved, which is no record."""
-    for at, fact in enumerate(facts):
-        if isinstance(fact, ContextCompacted):
-            model = after.setup.model.name if after.setup else ""
-            tokens = max(0, round(estimate_tokens(before, model) - estimate_tokens(after, model)))
-            messages = max(0, len(before.shown) - len(after.shown))
-            shown = replace(fact, messages_saved=messages, tokens_saved=tokens)
-            return [*facts[:at], shown, *facts[at + 1 :]]
-    return facts
+def _show_saving(fact: ContextCompacted, before: State, after: State) -> ContextCompacted:
+    """Return a compaction as watchers see it: with what it saved, which is no record."""
+    model = after.setup.model.name if after.setup else ""
+    tokens = max(0, round(estimate_tokens(before, model) - estimate_tokens(after, model)))
+    messages = max(0, len(before.shown) - len(after.shown))
+    return replace(fact, messages_saved=messages, tokens_saved=tokens)

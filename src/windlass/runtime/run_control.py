@@ -120,10 +120,10 @@ class StopSignal:
         self._last_activity_at = self._loop.time()
 
     def start_timers(self, recorder: Recorder) -> None:
-        """Set timers for the time that the run has left."""
-        setup = recorder.setup
+        """Set timers for the time that the run has left, unless it must end already."""
         state = recorder.state
-        if state.run is None:
+        setup = state.setup
+        if self.end is not None or state.run is None or setup is None:
             return
         for owner, limit, elapsed_s in (
             ("the", setup.limits.seconds, state.run.elapsed_s),
@@ -162,9 +162,9 @@ class RunControl:
         self._recorder = recorder
         self._leftovers = leftovers
         self.stop = StopSignal()
-        self.in_flight = InFlight(end_children=end_children, stop_run=self.cancel)
-        self.decided_from: State | None = None
-        """The state in which the loop decided to end or to wait; None while it runs."""
+        self.in_flight = InFlight(
+            end_children=end_children, stop_run=self.cancel, stopped_at=self.stop.stopped_at
+        )
         self._opened = asyncio.Event()
         self._writing: set[asyncio.Task[None]] = set()
         self._is_shut = False
@@ -211,7 +211,8 @@ class RunControl:
         while self._writing and not stopped.done():
             waited_for = {*self._writing, stopped}
             await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
-        is_same = self.decided_from is None or self._recorder.state is self.decided_from
+        decided_from = self.in_flight.decided_from
+        is_same = decided_from is None or self._recorder.state is decided_from
         self._is_shut = stopped.done() or is_same
         return not self._is_shut
 
@@ -296,7 +297,7 @@ class RunControl:
                     child.end_pause(by)
                 self.in_flight.parked_calls.wake_all()
             case LimitsRaised(by=by):
-                if self.decided_from is None:
+                if self.in_flight.decided_from is None:
                     # The run is not waiting: its timers follow the new limits.
                     self.stop.cancel_timers()
                     self.stop.start_timers(self._recorder)

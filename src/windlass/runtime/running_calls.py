@@ -1,7 +1,7 @@
 """Running the calls of a step side by side, and finding out about those that were interrupted.
 
-The law: a call begins only after its start is on record, and each result goes on record as soon as
-it comes.
+Invariant: a call begins only after its start is on record, and each result goes on record as soon
+as it comes.
 """
 
 import asyncio
@@ -133,20 +133,34 @@ async def _run_side_by_side(
             in_flight.note_starts()
             ended_calls.clear()
         for cleared in starting:
-            context = _call_context(cleared, world, recorder, in_flight)
-            work = in_flight.run_if_driving(world.tools.run(cleared, context))
-            bounded = work if move.timeout_s is None else _limit_time(move.timeout_s, work)
-            running[asyncio.create_task(bounded)] = cleared
+            _start_call(cleared, move.timeout_s, world, recorder, in_flight)
         if len(parked) and parked.covers([cleared.call.id for cleared in running.values()]):
             await recorder.stage(*ended_calls, *await _leave_parked_calls(in_flight))
             ended_calls.clear()
             return
-        awaited = {*running, parked.changed}
-        done, _ = await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        ended_calls += [in_flight.take_finished(task) for task in tuple(running) if task in done]
+        ended = [task for task in running if task.done()]
+        if not ended:
+            await parked.changed
+            ended = [task for task in running if task.done()]
+        ended_calls += map(in_flight.take_finished, ended)
     # The last results are written with the next fact, which follows at once.
     await recorder.stage(*ended_calls)
     ended_calls.clear()
+
+
+def _start_call(
+    cleared: ClearedCall,
+    timeout_s: float | None,
+    world: World,
+    recorder: Recorder,
+    in_flight: InFlight,
+) -> None:
+    """Run a call in a task of its own, which wakes the wave when it has ended."""
+    context = _call_context(cleared, world, recorder, in_flight)
+    work = in_flight.run_if_driving(world.tools.run(cleared, context))
+    task = asyncio.create_task(work if timeout_s is None else _limit_time(timeout_s, work))
+    task.add_done_callback(in_flight.parked_calls.announce_change)
+    in_flight.running_calls[task] = cleared
 
 
 def _make_start(cleared: ClearedCall, snapshots: Mapping[str, str]) -> CallStarted:

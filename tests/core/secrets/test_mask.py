@@ -24,6 +24,7 @@ from windlass.core.events import (
     CallJudged,
     CallLate,
     CallProgress,
+    CallStarted,
     ContextCompacted,
     Fact,
     KnowledgeRecalled,
@@ -237,6 +238,15 @@ FACTS: list[Fact] = [
     StepProposed(
         AssistantMessage((TextPart(CANARY), ThinkingPart(CANARY, "signed"), CALL)), "calls"
     ),
+    # A secret in one text of a fact only: all of them are looked at.
+    StepProposed(AssistantMessage((TextPart("Hi."), TextPart(CANARY))), "end"),
+    StepProposed(AssistantMessage((TextPart("Hi."), ThinkingPart(CANARY))), "end"),
+    StepProposed(AssistantMessage((TextPart("Hi."), CALL)), "calls"),
+    CallJudged("c", Allow(CANARY)),
+    CallJudged("c", Allow("a rule"), resource=CANARY),
+    CallStarted("c", "key", "t", snapshot=CANARY),
+    CallFinished("c", ToolResult.from_text("value", CANARY)),
+    CallFinished("c", ToolResult("value", (TextPart("Hi."), TextPart(CANARY)))),
     CallJudged("c", Modify({"a": {"b": CANARY}}, CANARY), {"a": CANARY}, resource=CANARY),
     CallJudged("c", Ask(CANARY, arguments={"a": CANARY})),
     CallJudged("c", InvalidCall("invalid_arguments", CANARY)),
@@ -268,6 +278,14 @@ def test_no_fact_keeps_a_secret_and_each_keeps_its_shape(fact: Fact) -> None:
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
 def test_a_fact_without_secrets_is_the_same_object(fact: Fact) -> None:
     assert Mask({"OTHER": "another-value"}).mask_fact(fact) is fact
+
+
+def test_a_secret_in_the_name_of_a_call_alone_is_masked() -> None:
+    """G8: a model may make up a name from what it read."""
+    made_up = ToolCall("c1_0", CANARY, "{}")
+    fact = StepProposed(AssistantMessage((TextPart("Hi."), made_up)), "calls")
+    masked = Mask({"C": CANARY}).mask_fact(fact, lambda _: None)
+    assert CANARY not in repr(masked)
 
 
 def test_facts_without_text_cost_no_look() -> None:

@@ -14,12 +14,12 @@ from windlass.core.verdicts import Ask
 _SETTLING_FACTS = frozenset((CallAnswered, MailRefused, RunEnded, SessionImported))
 
 
-def bind_question(state: State, fact: Fact) -> Fact:
-    """Return a fact that asks a question with the digest of what it asks about.
+def bind_question(state: State, fact: CallJudged) -> CallJudged:
+    """Return a verdict that asks a question with the digest of what it asks about.
 
-    `state` is the one after the fact. Other facts are returned unchanged.
+    `state` is the one after the fact. Other verdicts are returned unchanged.
     """
-    if not isinstance(fact, CallJudged) or not isinstance(fact.verdict, Ask):
+    if not isinstance(fact.verdict, Ask):
         return fact
     call = find_call(state, fact.call_id)
     return fact if call is None else replace(fact, digest=digest(call.decoded_arguments))

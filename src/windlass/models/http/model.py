@@ -274,7 +274,13 @@ class _PieceReader:
         batch: list[ReplyPiece] = []
         try:
             for event, data in events:
-                self._read_event(event, data, batch)
+                before = len(batch)
+                try:
+                    pieces = self._reader.read_event(event, data)
+                    batch += pieces if self._joiner is None else self._joiner.join_pieces(pieces)
+                except ModelError as error:
+                    del batch[before:]
+                    batch += self._read_with_halves(event, data, error)
                 # Checked for each event of each reply, so with the cheapest test there is.
                 if batch and type(batch[-1]) is ReplyEnd:
                     break
@@ -288,17 +294,13 @@ class _PieceReader:
         """Return pieces with whole characters."""
         return pieces if self._joiner is None else self._joiner.join_pieces(pieces)
 
-    def _read_event(self, event: str, data: bytes, batch: list[ReplyPiece]) -> None:
-        before = len(batch)
-        try:
-            batch += self.join_halves(self._reader.read_event(event, data))
-        except ModelError as error:
-            replaced = replace_halves(data) if error.fault.kind == "malformed_stream" else None
-            if replaced is None:
-                raise
-            del batch[before:]
-            self._joiner = self._joiner or HalfJoiner()
-            batch += self.join_halves(self._reader.read_event(event, replaced))
+    def _read_with_halves(self, event: str, data: bytes, error: ModelError) -> Iterable[ReplyPiece]:
+        """Read an event that could not be read, if half of a character is what is wrong with it."""
+        replaced = replace_halves(data) if error.fault.kind == "malformed_stream" else None
+        if replaced is None:
+            raise error
+        self._joiner = self._joiner or HalfJoiner()
+        return self._joiner.join_pieces(self._reader.read_event(event, replaced))
 
 
 def _name_quota(info: ModelInfo, endpoint: ModelEndpoint) -> str:

@@ -193,7 +193,7 @@ class ChatReader:
             pieces.append(TextDelta(delta.refusal))
         if delta.tool_calls:
             self._has_calls = True
-            pieces += [_read_call(call) for call in delta.tool_calls]
+            pieces += map(_read_call, delta.tool_calls)
         elif delta.function_call:
             self._has_calls = True
             pieces.append(_read_call(_ChatCall(0, None, delta.function_call)))
