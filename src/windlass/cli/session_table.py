@@ -25,16 +25,7 @@ def show_session_page(page: SessionPage, queued: Mapping[str, int], *, as_json: 
 
     `queued` says how many prompts wait in the queue of a session.
     """
-    _show_session_list(page, queued, as_json=as_json)
-    if page.cursor is not None:
-        click.echo(f"There are more: --cursor {page.cursor}", err=True)
-
-
-def _show_session_list(
-    found: Sequence[SessionSummary], queued: Mapping[str, int], *, as_json: bool
-) -> None:
-    """Print the sessions, one per line."""
-    rows = [_session_row(summary, queued.get(summary.session, 0)) for summary in found]
+    rows = [_session_row(summary, queued.get(summary.session, 0)) for summary in page]
     if as_json:
         listed = [
             {
@@ -42,15 +33,17 @@ def _show_session_list(
                 "state": summary.state,
                 "queued": queued.get(summary.session, 0),
             }
-            for summary in found
+            for summary in page
         ]
         click.echo(msgspec.json.format(msgspec.json.encode(listed)).decode())
-    elif not found:
+    elif not page:
         click.echo("No sessions.")
     elif Screen().styled:
         _show_table(rows)
     else:
         show_columns([COLUMNS, *rows])
+    if page.cursor is not None:
+        click.echo(f"There are more: --cursor {page.cursor}", err=True)
 
 
 def _session_row(summary: SessionSummary, queued: int) -> tuple[str, ...]:

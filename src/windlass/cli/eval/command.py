@@ -17,12 +17,11 @@ from msgspec.structs import replace
 
 from windlass.cli.command_context import load_context
 from windlass.cli.eval.evaluated_agents import load_maker, make_project_maker
-from windlass.cli.eval.report_table import show_comparison, show_report, show_totals
-from windlass.cli.eval.running_trials import TrialScreen
+from windlass.cli.eval.evaluation_screen import TrialScreen, show_report, show_totals
 from windlass.cli.exit_codes import DONE, FAILED, LIMIT, WAITS
 from windlass.cli.journal_option import journal_option, run_on_journal
 from windlass.cli.options import agent_options, collect_flags
-from windlass.cli.session_table import show_columns
+from windlass.cli.resource_commands import show_resources
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.limits import Budget
 from windlass.core.verdicts import Allow, Deny
@@ -281,7 +280,7 @@ def _judge(report: Report, comparison: Comparison | None, fail_under: float | No
     if "error" in statuses:
         code = FAILED
     if comparison is not None:
-        show_comparison(comparison)
+        click.echo(str(comparison))
         if comparison.verdict == "worse":
             code = FAILED
     if fail_under is not None and report.passes.rate < fail_under:
@@ -311,7 +310,7 @@ def compare(before: str, after: str, place: str, alpha: float, **given: Any) -> 
     else:
         first, second = run_on_journal(place, find)
     comparison = compare_reports(first, second, alpha=alpha)
-    show_comparison(comparison)
+    click.echo(str(comparison))
     _write_files(second, comparison, given)
     sys.exit(FAILED if comparison.verdict == "worse" else DONE)
 
@@ -359,12 +358,9 @@ def report(
 @journal_option
 def list_(place: str) -> None:
     """List the evaluations of a journal, the latest first."""
-    rows = run_on_journal(place, list_evaluations)
-    if not rows:
-        click.echo("No evaluations.")
-        return
-    shown = [_describe_stored(stored) for stored in rows]
-    show_columns([("EVALUATION", "UPDATED", "TRIALS", "PASSED", "MODEL"), *shown])
+    found = run_on_journal(place, list_evaluations)
+    columns = ("EVALUATION", "UPDATED", "TRIALS", "PASSED", "MODEL")
+    show_resources("evaluation", columns, list(map(_describe_stored, found)))
 
 
 def _describe_stored(stored: StoredEvaluation) -> tuple[str, ...]:
