@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 
 from windlass.agent import control
 from windlass.agent.answering import accept_expiry, find_question, post_answer
-from windlass.agent.build import AgentParts, BuiltAgent, build_parts, replace_journal
+from windlass.agent.build import BuiltAgent, build_parts, replace_journal
 from windlass.agent.driving import SessionDriver
 from windlass.agent.event_stream import EventStream, StreamBlock
 from windlass.agent.handles import RunHandle, RunStarter
@@ -24,6 +24,7 @@ from windlass.agent.options import (
     check_agent_options,
 )
 from windlass.agent.output import OutputType
+from windlass.agent.parts import AgentParts
 from windlass.agent.runs import RELEASE_GRACE_S
 from windlass.agent.subagents import make_agent_tool
 from windlass.agent.sweeping import Sweeper, SweepOptions, SweepReport

@@ -17,18 +17,16 @@ from windlass.agent.approvals import as_async_approver
 from windlass.agent.call_requests import LiveCallRequests
 from windlass.agent.folder_store import FolderStore
 from windlass.agent.nested_calls import NestedCallSession
-from windlass.agent.observers import RunObserver
-from windlass.agent.openings import RunOpenings, check_budgets
-from windlass.agent.options import AgentOptions, InstructionFunction, build_mask
+from windlass.agent.openings import check_budgets
+from windlass.agent.options import AgentOptions, build_mask
 from windlass.agent.output import OutputType
-from windlass.agent.runs import LiveRuns
+from windlass.agent.parts import AgentParts
 from windlass.core.context import Compaction
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits, SessionLimits
 from windlass.core.messages import ToolSpec
 from windlass.core.rich_display import DisplayCard, RichDisplay
 from windlass.core.schema import JsonSchema
-from windlass.core.secrets.mask import Mask
 from windlass.core.session_summary import check_text
 from windlass.core.setup import DEFAULT_RETRIES, LoopPolicy, Setup, fill_loop_defaults
 from windlass.core.suggestions import suggest_names
@@ -49,34 +47,6 @@ from windlass.ports import (
 from windlass.runtime.clock import RealClock
 from windlass.runtime.governor import ProviderGovernor
 from windlass.tools.toolbox import Toolbox
-
-UNDO_LIMITS = Limits(seconds=600.0)
-"""What a run that undoes calls may use, unless another limit is given."""
-
-
-class AgentParts(msgspec.Struct, frozen=True):
-    """What an agent is made of."""
-
-    world: World
-    setup: Setup
-    mask: Mask
-    instructions: InstructionFunction | None = None
-    """Makes the instructions of each run, if they are a function."""
-    observer: RunObserver | None = None
-
-    def make_openings(self) -> RunOpenings:
-        tools = self.world.tools
-        return RunOpenings(
-            self.setup,
-            self.world,
-            self.mask,
-            self.instructions,
-            undo_setup=self.mask.mask_setup(undo_setup(self.setup, tools)),
-            observer=self.observer,
-        )
-
-    def make_runs(self) -> LiveRuns:
-        return LiveRuns(self.world, self.setup, self.mask, self.observer)
 
 
 class BuiltAgent(RichDisplay):
@@ -268,22 +238,6 @@ def _find_records(journal: Journal) -> SharedRecords | None:
 def _all_specs(tools: Tools) -> tuple[ToolSpec, ...]:
     """Return the tools that are offered to a model, and those that undo calls of them."""
     return (*tools.specs, *(tools.undo_specs if isinstance(tools, UndoableTools) else ()))
-
-
-def undo_setup(setup: Setup, tools: Tools) -> Setup:
-    """Return the setup of a run that undoes calls: no model is asked, and nothing else can run.
-
-    Its limits are its own: an agent whose money or time is used up can still take back what it did.
-    """
-    return Setup(
-        model=setup.model,
-        tools=tools.undo_specs if isinstance(tools, UndoableTools) else (),
-        gate=setup.gate,
-        limits=UNDO_LIMITS,
-        retries=setup.retries,
-        # One after another, in the order that was planned.
-        rules=LoopPolicy(parallel_tool_calls=False, on_unknown=setup.rules.on_unknown),
-    )
 
 
 def _open_journal(given: Journal | str | None) -> Journal:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windlass.agent.build import AgentParts
+from windlass.agent.parts import AgentParts
 from windlass.core.call_preview import CallPreview
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.work_folder import WorkFolder
@@ -16,7 +16,7 @@ from windlass.ports import PreviewingTools
 FIRST_AGENT = "the first agent"
 """What an agent without a name is called where agents work for one another."""
 PREVIEWS_MAX = 50
-"""Questions of a list that have a preview: all of them are sent to whoever looks at it."""
+"""Questions of a list that have a preview: all of them are sent to the person who looks at it."""
 AT_ONCE_MAX = 8
 
 AskedQuestion = tuple[AgentParts | None, OpenQuestion, WorkFolder | None]

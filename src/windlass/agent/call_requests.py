@@ -22,8 +22,8 @@ from windlass.agent.child_sessions import (
     model_session_name,
 )
 from windlass.agent.observers import RunObserver
-from windlass.agent.openings import RunOpenings, find_start
-from windlass.agent.runs import LiveRuns
+from windlass.agent.openings import find_start
+from windlass.agent.parts import AgentParts
 from windlass.core.decide.reserving import remaining_amount
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits
@@ -157,14 +157,8 @@ class LiveCallRequests:
             lineage=(*caller.world.lineage, caller.world.agent),
         )
         setup = self._make_setup(request, paid)
-        return CallSession(
-            name,
-            LiveRuns(world, setup, caller.mask, self._observer),
-            RunOpenings(setup, world, caller.mask),
-            caller,
-            self._call,
-            self._call_id,
-        )
+        parts = AgentParts(world, setup, caller.mask, observer=self._observer)
+        return CallSession(name, parts, caller, self._call, self._call_id)
 
     def _make_setup(self, request: ModelRequest, paid: tuple[Charge, ...]) -> Setup:
         """Return the setup of a request. Raises ConfigError if nothing is left to spend."""

@@ -19,16 +19,19 @@ from typing import Any
 import msgspec
 
 from windlass.agent.child_sessions import (
+    TASK_RUN,
     as_subagent_charges,
     limit_spending,
-    plan_task_undo,
+    plan_nested_undo,
     read_own_session,
 )
 from windlass.agent.nested_sessions import mark_waiting
-from windlass.agent.openings import RunOpenings, RunTask
-from windlass.agent.runs import PAUSED_OUTCOMES, LiveRuns
+from windlass.agent.openings import RunTask
+from windlass.agent.parts import AgentParts
+from windlass.agent.runs import PAUSED_OUTCOMES
 from windlass.core.control_facts import NestedQuestion
-from windlass.core.errors import ConfigError, SessionBusy
+from windlass.core.decide.undoing import plan_undo
+from windlass.core.errors import ConfigError, NothingToDo, RunUnfinished, SessionBusy
 from windlass.core.events import (
     CallWaiting,
     Event,
@@ -54,8 +57,7 @@ class CallSession:
     def __init__(
         self,
         name: str,
-        runs: LiveRuns,
-        openings: RunOpenings,
+        parts: AgentParts,
         caller: CallerRun,
         call: CallContext,
         call_id: str,
@@ -63,14 +65,15 @@ class CallSession:
         *,
         is_free: bool = False,
     ) -> None:
-        """Make the child of a call; `name` is what watchers are shown.
+        """Make the child of a call; `parts` are what works, and watchers are shown the `name`.
 
         `own_limits`: those of a sub-agent without its caller's. None: it ends with its call, and
         what is asked of its caller does not reach it. `is_free`: it pays for nothing.
         """
         self._name = name
-        self._runs = runs
-        self._openings = openings
+        self._parts = parts
+        self._runs = parts.make_runs()
+        self._openings = parts.make_openings()
         self._caller = caller
         self._call = call
         self._call_id = call_id
@@ -116,16 +119,22 @@ class CallSession:
 
         Raises NothingToDo if nothing is to be undone, RunUnfinished if the task is not over yet.
         """
-        journal = self._runs.world.journal
+        journal = self._parts.world.journal
         call = f"{self._call.session}/{undone_call}"
-        session, facts = await read_own_session(journal, call, self._runs.mask.mask_text(task))
+        session, facts = await read_own_session(journal, call, self._parts.mask.mask_text(task))
         state = fold(session, facts)
         parents = (fact.parent for fact in reversed(facts) if isinstance(fact, RunStarted))
         if next(parents, "") != self.parent_call:
+            if not facts:
+                raise NothingToDo("the agent did nothing")
+            if state.is_active:
+                raise RunUnfinished(f"the run of session {session} has not ended")
             own = self.make_task(task)
+            tools = self._parts.setup.tools
+            nested = await plan_nested_undo(journal, state, tools)
             open_first = partial(
                 self._openings.open_undo,
-                plan=await plan_task_undo(journal, state, facts, self._openings.setup.tools),
+                plan=plan_undo(state, facts, tools, TASK_RUN, nested),
                 seq=state.seq,
                 caller=own.caller,
                 parent=own.parent,
@@ -192,7 +201,7 @@ class CallSession:
 
     def _raise_limits(self) -> Iterator[LimitsRaised]:
         """Yield a fact if the limits of the caller were raised since the call began."""
-        limits = self._openings.setup.limits
+        limits = self._parts.setup.limits
         raised = self._share_limits()
         if raised.raise_run(limits) != limits:
             yield LimitsRaised(raised)
@@ -242,7 +251,7 @@ class CallSession:
         if result.outcome == "released":
             self._call.park(None)
             await asyncio.get_running_loop().create_future()
-        world = self._runs.world
+        world = self._parts.world
         run = (await self._runs.read_state(self._session)).run
         if run is not None and run.pause is not None and run.pause.cause == "deaths":
             # A call below is parked, so the whole tree is: otherwise the next driver of the caller
@@ -263,7 +272,7 @@ class CallSession:
             await asyncio.get_running_loop().create_future()
 
     def _nest_question(self, question: Question) -> NestedQuestion:
-        world = self._runs.world
+        world = self._parts.world
         return NestedQuestion(
             session=question.session or self._session,
             call_id=question.call.id,

@@ -16,20 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.agent.options import build_mask
-from windlass.core.decide.undoing import (
-    UndoPlan,
-    add_undo,
-    list_outcomes,
-    list_undo_plans,
-    plan_undo,
-)
-from windlass.core.errors import (
-    ConfigError,
-    ForOperator,
-    NothingToDo,
-    RunUnfinished,
-    SessionBusy,
-)
+from windlass.core.decide.undoing import UndoPlan, add_undo, list_outcomes, list_undo_plans
+from windlass.core.errors import ConfigError, ForOperator, NothingToDo, SessionBusy
 from windlass.core.events import (
     RULES_VERSION,
     CallFinished,
@@ -176,21 +164,6 @@ async def plan_nested_undo(
         every_run = list_undo_plans(child, facts, own_tools, nested)
         plans[item.call.id] = next(plan for plan in every_run if plan.run == TASK_RUN)
     return plans
-
-
-async def plan_task_undo(
-    journal: Journal, state: State, facts: Sequence[Fact], tools: Sequence[ToolSpec]
-) -> UndoPlan:
-    """Return what is to be undone in the session of a sub-agent.
-
-    Raises NothingToDo if that is nothing, and RunUnfinished if its run has not ended.
-    """
-    if not facts:
-        raise NothingToDo("the agent did nothing")
-    if state.is_active:
-        raise RunUnfinished(f"the run of session {state.session} has not ended")
-    nested = await plan_nested_undo(journal, state, tools)
-    return plan_undo(state, facts, tools, TASK_RUN, nested)
 
 
 def as_subagent_charges(charges: Sequence[Charge]) -> tuple[Charge, ...]:

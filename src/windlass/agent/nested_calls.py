@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from windlass.agent.child_driving import CallSession
 from windlass.agent.child_sessions import UndrivenRuns, find_own_session
-from windlass.agent.openings import RunOpenings
-from windlass.agent.runs import LiveRuns
+from windlass.agent.parts import AgentParts
 from windlass.core.events import (
     CallDelta,
     CallStarted,
@@ -165,19 +164,13 @@ class NestedCallSession:
             limits=Limits(steps=None),
             rules=_RULES,
         )
-        setup = run.mask.mask_setup(setup)
-        openings = RunOpenings(setup, world, run.mask)
+        parts = AgentParts(world, run.mask.mask_setup(setup), run.mask)
         child = CallSession(
-            nesting.name,
-            LiveRuns(world, setup, run.mask),
-            openings,
-            run,
-            nesting.context,
-            nesting.call_id,
-            is_free=True,
+            nesting.name, parts, run, nesting.context, nesting.call_id, is_free=True
         )
         # Always a new run, in a session that has none or whose last one has ended.
-        await child.drive(session, partial(openings.open_new, task=child.make_task(nesting.code)))
+        opening = partial(parts.make_openings().open_new, task=child.make_task(nesting.code))
+        await child.drive(session, opening)
 
     def _make_world(self, model: ScriptModel) -> World:
         caller = self._run.world

@@ -1,7 +1,7 @@
 """What a watcher of a session is shown of the sub-agents that work for it.
 
-The law: a sub-agent is shown from its first fact, in order, and nothing of it twice. Its deltas and
-new facts come as nested events of its caller. The facts before them, which a watcher that comes
+Invariant: a sub-agent is shown from its first fact, in order, and nothing of it twice. Its deltas
+and new facts come as nested events of its caller. The facts before them, which a watcher that comes
 late has missed, are read from the sub-agent's own session: a mark says how many there are, and its
 place in the caller's session leaves room for them.
 """
@@ -35,7 +35,7 @@ from windlass.ports import Journal
 async def mark_waiting(journal: Journal, waiting: CallWaiting) -> list[NestedEvent]:
     """Return marks of the sub-agent of a call that waits, and of those that wait below it.
 
-    With them a watcher is shown what these have done, although nobody drives them now.
+    With them a watcher is shown what these have done, although they have no driver now.
     """
     facts = await journal.read(waiting.session)
     if not facts:

@@ -16,11 +16,12 @@ from msgspec.structs import replace
 
 from windlass.agent import lazy_imports
 from windlass.agent.approvals import call_approver
-from windlass.agent.build import AgentParts, BuiltAgent, parts_of
+from windlass.agent.build import BuiltAgent, parts_of
 from windlass.agent.call_previews import FIRST_AGENT, preview_call
 from windlass.agent.child_driving import CallSession
 from windlass.agent.child_sessions import find_own_session, limit_spending
 from windlass.agent.openings import unpriced_models
+from windlass.agent.parts import AgentParts
 from windlass.core.errors import ConfigError, ForOperator, NothingToDo
 from windlass.core.limits import Amount
 from windlass.core.messages import Label, ToolResult
@@ -171,15 +172,7 @@ async def _work_on_task(
     # The sub-agent may come across the secrets of its caller.
     mask = parts.mask.combine_with(run.mask)
     own = replace(parts, world=world, setup=mask.mask_setup(setup), mask=mask)
-    child = CallSession(
-        name,
-        own.make_runs(),
-        own.make_openings(),
-        run,
-        call,
-        context.call_id,
-        own_limits=parts.setup.limits,
-    )
+    child = CallSession(name, own, run, call, context.call_id, own_limits=parts.setup.limits)
     if call.undoes is not None:
         return await _undo_task(child, name, task, call.undoes.call_id)
     # The journal holds the task with its secrets masked.
