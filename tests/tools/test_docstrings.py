@@ -2,7 +2,7 @@
 
 import pytest
 
-from windlass.tools.docstrings import read_docstring
+from windlass.tools.signature import read_docstring
 
 GOOGLE = """Read a file.
 

@@ -12,7 +12,7 @@ from windlass.core.secrets import key_shapes
 from windlass.core.secrets.mask import Mask
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import ScriptedModel, call
-from windlass.tools import large_values
+from windlass.tools import results
 from windlass.tools.results import encode_compact
 
 pytestmark = pytest.mark.slow
@@ -176,6 +176,6 @@ json_values = st.recursive(
 def test_json_in_parts_is_the_json_of_the_whole(value: Any, weight: int, batch: int) -> None:
     whole = encode_compact(value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(large_values, "LARGE_WEIGHT", weight)
-        patch.setattr(large_values, "_BATCH_ITEMS", batch)
+        patch.setattr(results, "LARGE_WEIGHT", weight)
+        patch.setattr(results, "_BATCH_ITEMS", batch)
         assert encode_compact(value) == whole

@@ -31,14 +31,15 @@ from windlass.core.messages import Effect, Label, ToolSpec
 from windlass.core.suggestions import suggest_names
 from windlass.logs import get_logger
 from windlass.ports import CallerRun
-from windlass.tools.docstrings import DocstringParts, read_docstring
 from windlass.tools.process_calls import FunctionAddress, locate_function
 from windlass.tools.run_context import RunContext
 from windlass.tools.schemas import ParameterList, is_short_type, object_schema
 from windlass.tools.signature import (
+    DocstringParts,
     ToolFunction,
     ToolSignature,
     build_schema,
+    read_docstring,
     read_signature,
     takes_context,
 )

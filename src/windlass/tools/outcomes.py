@@ -16,8 +16,7 @@ from windlass.tools.attempts import (
 )
 from windlass.tools.breaker import EndpointVerdict
 from windlass.tools.function import Tool
-from windlass.tools.large_values import is_large
-from windlass.tools.results import error_message, error_text, strip_result, to_content
+from windlass.tools.results import error_message, error_text, is_large, strip_result, to_content
 from windlass.tools.unavailable import is_unavailable
 
 _log = get_logger(__name__)

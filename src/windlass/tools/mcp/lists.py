@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from windlass.logs import get_logger
-from windlass.tools.large_values import weigh_value
+from windlass.tools.results import weigh_value
 
 if TYPE_CHECKING:
     from mcp import Client

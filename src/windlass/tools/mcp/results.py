@@ -15,9 +15,8 @@ import msgspec
 
 from windlass.core.json_bounds import has_many_keys
 from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart, ToolResult
-from windlass.tools.large_values import is_large
 from windlass.tools.mcp.message_bounds import COMMAS_MAX, KEYS_MAX
-from windlass.tools.results import encode_compact
+from windlass.tools.results import encode_compact, is_large
 
 if TYPE_CHECKING:
     from mcp_types import (
