@@ -1,8 +1,8 @@
 """A SQLite file of Windlass: how it is opened, migrated and used. Journals and knowledge share it.
 
-The law: opening is the same whether the file is new, old, or was left behind by a process that was
-killed while creating it. The missing steps are taken, all in one transaction. A database of another
-program is refused and left untouched.
+Invariant: opening is the same whether the file is new, old, or was left behind by a process that
+was killed while creating it. The missing steps are taken, all in one transaction. A database of
+another program or of another format is refused and left untouched.
 
 One file may hold a journal and knowledge. Each is a `TableSet` with its own steps and version.
 """
@@ -104,18 +104,8 @@ class TableSet:
     Programs of an older version refuse a higher `user_version`. Those of the version before can use
     the tables: it stays theirs until `finish_upgrade`. A new file is finished from the beginning.
     """
-    version: int = 0
-    """The version that other programs are told; 0 is the number of steps.
-
-    A step that only adds tables, which older programs never look at, does not raise it.
-    """
     page_bytes: int = 4_096
     """The size of the pages of a new file. One that exists keeps its own."""
-
-    @property
-    def final_version(self) -> int:
-        """The version of a file that is up to date, and whose upgrade is finished."""
-        return self.version or len(self.steps)
 
     def make_error(self, path: Path, error: Exception) -> ForOperator:
         """What went wrong with the file and what to do about it, in one line."""
@@ -265,10 +255,10 @@ def _migrate_tables(connection: SqliteConnection, path: Path, tables: TableSet) 
         version = _read_version(connection, path, tables)
         for step in tables.steps[version:]:
             connection.execute(step)
-        final = tables.final_version
+        final = len(tables.steps)
         if version and tables.upgrade_table:
             # Programs of the version before can use the tables, but those of earlier ones cannot.
-            final = max(_stored_version(connection, tables.version_table), final - 1)
+            final -= 1
         _write_version(connection, tables, final)
         if tables.upgrade_table and _has_table(connection, tables.upgrade_table):
             note = f"INSERT OR REPLACE INTO {tables.upgrade_table} VALUES ('schema', ?)"  # noqa: S608
@@ -287,17 +277,18 @@ def _write_version(connection: SqliteConnection, tables: TableSet, version: int)
 
 
 def _read_version(connection: SqliteConnection, path: Path, tables: TableSet) -> int:
-    """The version of the tables, 0 if there are none yet. Refuses foreign and newer files."""
+    """The version of the tables, 0 if there are none yet. Refuses files of another format."""
     owner = connection.execute("PRAGMA application_id").get
     if owner != APPLICATION_ID and connection.execute("SELECT count(*) FROM sqlite_schema").get:
         msg = f"{tables.noun} {path}: this database belongs to another program; name another file"
         raise ConfigError(msg)
     version = _stored_version(connection, tables.version_table)
     taken = _taken_steps(connection, tables.upgrade_table)
-    if version > tables.final_version:
-        versions = f"its version is {version}, this one knows {tables.final_version}"
-        msg = f"it was made by a newer Windlass; upgrade this one ({versions})"
-        raise tables.failure(f"{tables.noun} {path}: {msg}")
+    if version > len(tables.steps):
+        raise tables.failure(
+            f"{tables.noun} {path}: its format is version {version}, and this Windlass knows "
+            f"{len(tables.steps)}; use the Windlass that made it, or name another file"
+        )
     return max(version, taken)
 
 
@@ -310,13 +301,13 @@ def _taken_steps(connection: SqliteConnection, table: str) -> int:
 
 def is_upgrade_finished(connection: SqliteConnection, tables: TableSet) -> bool:
     """Whether no program of an older version uses the file any more."""
-    return connection.execute("PRAGMA user_version").get >= tables.final_version
+    return connection.execute("PRAGMA user_version").get >= len(tables.steps)
 
 
 def finish_upgrade(connection: SqliteConnection, tables: TableSet) -> None:
     """Let programs of older versions refuse the file from now on. Call it in a transaction."""
     if not is_upgrade_finished(connection, tables):
-        _write_version(connection, tables, tables.final_version)
+        _write_version(connection, tables, len(tables.steps))
 
 
 def _stored_version(connection: SqliteConnection, table: str) -> int:

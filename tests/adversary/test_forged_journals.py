@@ -3,7 +3,6 @@
 It knows the format, so that every hash fits.
 """
 
-import gzip
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from windlass import Agent, Budget, tool
 from windlass.core.errors import JournalCorrupt
-from windlass.core.events import CallAnswered, Fact, NoteGiven
+from windlass.core.events import Fact, NoteGiven
 from windlass.core.limits import Amount
 from windlass.core.verdicts import Allow, Ask, Grant
 from windlass.journals.chain import chain_hash, chain_root
@@ -26,7 +25,6 @@ from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import FixedGate, ScriptedModel, call, say
 from windlass.testing.samples import note_facts
 
-CORPUS = Path(__file__).parents[1] / "corpus" / "0.1.0.dev0" / "journal.db.gz"
 pytestmark = [pytest.mark.contract("J7"), pytest.mark.realtime]
 done: list[str] = []
 
@@ -36,13 +34,6 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     done.clear()
     return tmp_path / "journal.db"
-
-
-@pytest.fixture
-def older_path(path: Path) -> Path:
-    """A file of the version before."""
-    path.write_bytes(gzip.decompress(CORPUS.read_bytes()))
-    return path
 
 
 @tool
@@ -218,30 +209,6 @@ async def test_budgets_that_were_emptied_together_are_found(path: Path) -> None:
         assert await journal.check() == []
         await journal.draw_budget(budget, "s", 2, Amount(usd=Decimal(2)))
         assert await journal.check() == []
-
-
-@pytest.mark.contract("J11")
-async def test_answers_from_before_the_upgrade_are_reported_until_a_person_accepts_them(
-    older_path: Path,
-) -> None:
-    with SqliteJournal(older_path) as journal:
-        await journal.migrate(finish=True)
-        names = [one.session for one in await journal.sessions(limit=1_000)]
-        answered = [
-            (name, fact.seq)
-            for name in names
-            for fact in await journal.read(name)
-            if isinstance(fact, CallAnswered)
-        ]
-        assert answered
-        found = [(name, one.seq) for name in names for one in await journal.verify(name)]
-        assert found == answered
-        name, _ = answered[0]
-        assert "nothing says who gave it" in str(await journal.verify(name))
-        # The run goes on: it is a note to a person, and nothing was changed since.
-        assert await journal.find_forgeries(name) == []
-        await journal.accept()
-        assert [one for name in names for one in await journal.verify(name)] == []
 
 
 async def test_the_mark_outside_knows_of_an_answer_at_once(path: Path) -> None:

@@ -1,14 +1,12 @@
 """The tool that reads artifacts joins the others once there is something to read (L13, T10)."""
 
 import pytest
-from msgspec.structs import replace
 
 from windlass import Agent, Compaction, ConfigError, LoopPolicy, ModelInfo, tool
 from windlass.core.audit.explain import explain
 from windlass.core.audit.replay import replay
-from windlass.core.events import CallFinished, CallJudged, Fact, RunEnded, RunResumed, RunStarted
+from windlass.core.events import CallFinished, CallJudged, Fact, RunStarted
 from windlass.core.fold.run import fold
-from windlass.core.messages import ToolSpec
 from windlass.core.setup import Setup
 from windlass.core.verdicts import InvalidCall
 from windlass.core.view import Prompt
@@ -34,23 +32,6 @@ def look(number: int) -> str:
 
 def offered(prompt: Prompt) -> list[str]:
     return [spec.name for spec in prompt.tools]
-
-
-def as_first_written(spec: ToolSpec) -> ToolSpec:
-    """The spec as versions recorded it that offered the reader in every request."""
-    return replace(spec, needs_artifact=False)
-
-
-def as_older_version(fact: Fact) -> Fact:
-    """A fact as an older version recorded it."""
-    match fact:
-        case RunStarted(setup=Setup() as setup):
-            tools = tuple(map(as_first_written, setup.tools))
-            return replace(fact, setup=replace(setup, tools=tools), rules=2)
-        case CallFinished():
-            return replace(fact, result=replace(fact.result, artifacts=()))
-        case _:
-            return fact
 
 
 def last_setup(facts: list[Fact]) -> Setup:
@@ -123,28 +104,6 @@ async def test_removed_results_are_something_to_read_too(clock: VirtualClock) ->
     seen = [READER in offered(prompt) for prompt in model.prompts]
     assert (seen[0], seen[-1]) == (False, True)
     assert seen == sorted(seen), "it joins once, and stays"
-
-
-async def test_a_session_of_an_older_version_keeps_its_meaning() -> None:
-    """L13, J9: it offered the reader from the start, and goes on to, without any drift."""
-    journal = MemoryJournal()
-    with ScriptedModel([call("report"), "Long."]) as model:
-        await Agent(model, tools=[report], journal=journal).run("Go.", session="s")
-    older = [as_older_version(fact) for fact in await journal.read("s")]
-    state = fold("s", older[:1])
-    assert state.has_artifacts
-    ended = next(at for at, fact in enumerate(older) if isinstance(fact, RunEnded))
-    await journal.append("open", older[: ended - 2])
-    with ScriptedModel(["Long."]) as resumed:
-        agent = Agent(resumed, tools=[report], journal=journal)
-        await agent.resume("open")
-    (opening,) = [fact for fact in await journal.read("open") if isinstance(fact, RunResumed)]
-    assert opening.drift == ()
-    assert READER in offered(resumed.prompts[0])
-    await journal.append("ended", older)
-    with ScriptedModel(["More."]) as later:
-        await Agent(later, tools=[report], journal=journal).run("On.", session="ended")
-    assert READER in offered(later.prompts[0])
 
 
 async def test_the_estimates_follow_the_set_that_is_offered() -> None:

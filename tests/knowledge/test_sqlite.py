@@ -115,7 +115,7 @@ def test_a_newer_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.db"
     SqliteKnowledge(path).close()
     ask(path, "UPDATE knowledge_version SET version = 99")
-    with pytest.raises(KnowledgeFailed, match="newer Windlass"):
+    with pytest.raises(KnowledgeFailed, match="its format is version"):
         SqliteKnowledge(path)
 
 

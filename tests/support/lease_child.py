@@ -11,16 +11,11 @@ import time
 from decimal import Decimal
 from pathlib import Path
 
-import apsw
-
 from disk import FaultyDisk
+from version_2 import version_2
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.limits import Amount, Budget
-from windlass.journals.chain import ChainLink, chain_hash, chain_root
-from windlass.journals.codec import encode_fact
-from windlass.journals.sqlite import schema
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.private_files import APPLICATION_ID
 from windlass.testing.samples import note_facts
 
 LONG_S = 600.0
@@ -97,26 +92,10 @@ async def follow_session(path: Path) -> None:
                 seen = fact.seq
 
 
-def make_old_file(path: Path) -> None:
-    """A file as the first version made it, with a session in it."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    file = apsw.Connection(str(path))
-    file.execute("PRAGMA journal_mode = WAL")
-    file.execute("BEGIN")
-    file.execute(schema.MIGRATIONS[0])
-    link = chain_root("s")
-    facts = note_facts(1, 3)
-    for fact in facts:
-        body = encode_fact(fact).body
-        link = ChainLink(fact.seq, chain_hash(link.hash, body))
-        row = (fact.seq, body.decode(), link.hash)
-        file.execute("INSERT INTO records (number, seq, body, hash) VALUES (1, ?, ?, ?)", row)
-    at = [facts[0].at, facts[-1].at, 3]
-    file.execute(
-        "INSERT INTO sessions VALUES (1, 's', ?, '', ?, ?, ?, 0, 0, NULL, 0, 0)", (link.hash, *at)
-    )
-    file.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1; COMMIT")
-    file.close()
+async def make_old_file(path: Path) -> None:
+    """A file of version 1, with a session in it."""
+    with SqliteJournal(path) as journal:
+        await journal.append("s", note_facts(1, 3))
 
 
 def migrate_and_die(folder: Path) -> None:
@@ -127,8 +106,8 @@ def migrate_and_die(folder: Path) -> None:
         path = folder / f"{die_at}.db"
         child = os.fork()
         if child == 0:
-            make_old_file(path)
-            with FaultyDisk(die_at=die_at):
+            asyncio.run(make_old_file(path))
+            with version_2(), FaultyDisk(die_at=die_at):
                 SqliteJournal(path).close()
             os._exit(0)
         if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
@@ -143,9 +122,10 @@ def make_files(folder: Path, how: str) -> None:
         at += 1
         path = folder / f"{at}.db"
         if how == "old":
-            make_old_file(path)
+            asyncio.run(make_old_file(path))
         print_line(at)
-        SqliteJournal(path).close()
+        with version_2():
+            SqliteJournal(path).close()
 
 
 if __name__ == "__main__":

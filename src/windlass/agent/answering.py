@@ -3,8 +3,7 @@
 Invariant: an answer is a message, and the store decides the question when it accepts it. The driver
 of the run records it; without one, it waits for the next. A question of a sub-agent is answered at
 the top, because only the root of a tree is driven: the root passes the answer on. A journal without
-mailboxes has one writer at a time, so there the answer is recorded at once. So is the answer to a
-question that an older version asked, of which the store has no row.
+mailboxes has one writer at a time, so there the answer is recorded at once.
 """
 
 from collections.abc import Generator, Sequence
@@ -14,10 +13,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from windlass.agent.approvals import find_asking_call, has_row, make_answer
+from windlass.agent.approvals import find_asking_call, make_answer
 from windlass.agent.control import ControlReceipt
 from windlass.agent.options import build_mask
-from windlass.core.errors import NothingToDo, QuestionDecided, UpgradeUnfinished
+from windlass.core.errors import NothingToDo, QuestionDecided
 from windlass.core.events import CallAnswered, Fact
 from windlass.core.fold.run import fold
 from windlass.core.mail import AnswerMail
@@ -163,10 +162,6 @@ async def post_answer(
             with suppress(NothingToDo):
                 await journal.post_mail(root.session, expired, by=CLOCK)
         raise
-    except (NothingToDo, UpgradeUnfinished):
-        if await has_row(journal, asking.session, call_id):
-            raise
-        return await record()
     return ControlReceipt(journal, root.session, root.run.number, mail=mail, after=root.seq)
 
 

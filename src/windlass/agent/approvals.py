@@ -282,7 +282,7 @@ async def _give_answer(
 
 
 async def has_row(mailbox: Mailbox, session: str, call_id: str) -> bool:
-    """Whether a store keeps an open question. One that an older version asked has no row."""
+    """Whether a store keeps an open question."""
     rows = await mailbox.read_questions(session)
     return any(row.call_id == call_id for row in rows)
 

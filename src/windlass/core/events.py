@@ -121,9 +121,9 @@ class RunStarted(PlacedEvent, frozen=True, tag="RunStarted"):
     labels: tuple[Label, ...] = ()
     """What the prompt brings along: outside text, private data."""
     rules: int = 0
-    """The version of the rules that decide in this run. 0: written before it was recorded."""
+    """The version of the rules that decide in this run."""
     agent: str = ""
-    """The name of the agent. Empty if it has none, or if it was written before it was recorded."""
+    """The name of the agent; empty if it has none."""
     earlier: tuple[Message, ...] = ()
     """A conversation from elsewhere; only the first run of a session can go on with one."""
     key: str = ""
@@ -152,7 +152,7 @@ class RunResumed(PlacedEvent, frozen=True, tag="RunResumed"):
     reaped: tuple[str, ...] = ()
     """Processes that the dead driver left running, and that were ended."""
     rules: int = 0
-    """The version of the rules that decide from here on. 0: written before it was recorded."""
+    """The version of the rules that decide from here on."""
     driver: str = ""
     """A random name of the driver, as in `RunStarted`."""
     below: tuple[SessionProgress, ...] | None = None
@@ -237,7 +237,7 @@ class CallStarted(PlacedEvent, frozen=True, tag="CallStarted"):
     call_id: str
     key: str
     name: str = ""
-    """The name of the tool. Empty in records that were written before it was recorded."""
+    """The name of the tool."""
     snapshot: str = ""
     """What its tool must know to undo it, taken right before."""
 
@@ -251,7 +251,7 @@ class CallFinished(PlacedEvent, frozen=True, tag="CallFinished"):
     charges: tuple[Charge, ...] = ()
     """What the tool paid to models of its own, such as those of a sub-agent."""
     name: str = ""
-    """The name of the tool. Empty in records that were written before it was recorded."""
+    """The name of the tool."""
 
 
 class CallLate(PlacedEvent, frozen=True, tag="CallLate"):

@@ -215,7 +215,7 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     undo: Effect | Literal[""] = ""
     """The effect of what undoes its calls; empty if they cannot be undone."""
     needs_artifact: bool = False
-    """Offered only once the session has an artifact. Records from before it existed have False."""
+    """Offered only once the session has an artifact."""
     isolated: bool = False
     """A call runs in a process of its own, or resumes in a session of its own, so that the death of
     a driver says nothing about it."""

@@ -88,7 +88,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Otherwise a pattern as in a rule, such as `bash(git status*)`."""
     labels: tuple[Label, ...] = ()
     described: str = ""
-    """Of the tool's description and parameters. Empty in records from before it was recorded."""
+    """Of the tool's description and parameters; empty if the grant is for any."""
 
 
 class AllowAlways(

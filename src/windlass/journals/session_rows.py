@@ -1,11 +1,8 @@
 """The row of a session in a stored journal: where its chain ends, and its summary.
 
-The law: the end of the chain is written with every append, and the summary only when the state of
+Invariant: the end of the chain is written with every append, and the summary only when the state of
 the session changes, or when it is SUMMARY_LAG_MAX records behind. An append then writes a few bytes
 and touches no index. Whoever reads a summary that is behind advances it by the records since.
-
-A journal that is shared with an older version has its whole row written each time, because that is
-what the older version goes by. It does not know `summarized`, so a row that it wrote is noticed.
 """
 
 import asyncio
@@ -14,8 +11,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, NamedTuple, Self
-
-from msgspec.structs import replace
 
 from windlass.core.events import Fact
 from windlass.core.session_query import PagePlace
@@ -63,7 +58,7 @@ CHANGING_COLUMNS = tuple(name for name in _ROW_COLUMNS if name != "session")
 STATE_SQL = """CASE WHEN created < 0 THEN 'new' WHEN outcome IS NOT NULL THEN outcome
     WHEN proposed = 0 AND asked + waiting > 0 THEN 'waiting'
     WHEN pause <> '' AND released THEN 'paused' ELSE 'open' END"""
-"""`SessionSummary.state` as a generated column: rows of an older version have it as well.
+"""`SessionSummary.state` as a generated column.
 
 A session that has nothing but a prompt in its mailbox is `new`, and in no list. It does not depend
 on what every append changes, so that its index is not written each time.
@@ -144,17 +139,9 @@ class SessionEnd(NamedTuple):
         """Whether the summary does not include all records."""
         return self.summary.facts != self.last_link.seq
 
-    def forget_summary(self) -> "SessionEnd":
-        """Return the same end with the summary of a session without records: it is made anew."""
-        return self._replace(summary=SessionSummary(self.summary.session))
-
     def catch_up(self, facts: Iterable[Fact]) -> "SessionEnd":
         """Return the same end with a summary that includes the records that it was behind by."""
         return self._replace(summary=advance_summary(self.summary, facts))
-
-    def trust_row(self) -> "SessionEnd":
-        """Return the same end with the row taken for up to date: its records cannot be read."""
-        return self._replace(summary=replace(self.summary, facts=self.last_link.seq))
 
     def as_listed(self) -> "ListedSession":
         """Return the session as it stands in a list, which is sorted by the time in its row."""
@@ -176,14 +163,12 @@ class SessionEnd(NamedTuple):
         mail = self.mail.advance(append.facts)
         return self._replace(last_link=link, summary=summary, mail=mail), rows
 
-    def needs_whole_row(self, *, is_shared: bool) -> bool:
-        """Whether the summary must be written too. `is_shared`: an older version reads the row."""
+    @property
+    def needs_whole_row(self) -> bool:
+        """Whether the summary must be written too."""
         row = self.row
         return (
-            row is None
-            or is_shared
-            or self.summary.facts - row.facts >= SUMMARY_LAG_MAX
-            or self.changes_state
+            row is None or self.summary.facts - row.facts >= SUMMARY_LAG_MAX or self.changes_state
         )
 
     @property
@@ -191,15 +176,15 @@ class SessionEnd(NamedTuple):
         """Whether the session is new, or in another state than its row says."""
         return self.row is None or _indexed_values(self.summary) != _indexed_values(self.row)
 
-    def after_writing(self, *, is_shared: bool) -> "SessionEnd":
+    def after_writing(self) -> "SessionEnd":
         """Return the end as it is once its row was written."""
-        if self.needs_whole_row(is_shared=is_shared):
+        if self.needs_whole_row:
             return self._replace(row=self.summary, mail=MailCounters())
         return self._replace(mail=MailCounters())
 
-    def to_row(self, *, is_shared: bool) -> tuple[Any, ...]:
+    def to_row(self) -> tuple[Any, ...]:
         """Return the values of SESSION_COLUMNS, with the old summary if it need not be written."""
-        is_whole = self.needs_whole_row(is_shared=is_shared)
+        is_whole = self.needs_whole_row
         summary = self.summary if is_whole or self.row is None else self.row
         place = (self.last_link.hash, summary.session, self.last_link.seq, summary.facts)
         return (*place, *_summary_values(summary))

@@ -42,9 +42,7 @@ class SqlCondition(NamedTuple):
     values: tuple[object, ...] = ()
 
 
-def query_conditions(
-    query: SessionQuery, place: PagePlace | None, *, is_shared: bool
-) -> list[SqlCondition]:
+def query_conditions(query: SessionQuery, place: PagePlace | None) -> list[SqlCondition]:
     """Return what a row must fulfil to be listed behind a place, apart from the text.
 
     How a text is looked up without regard to case is for each database to say. Which of the states
@@ -65,10 +63,6 @@ def query_conditions(
     for column in ("agent", "caller", "parent"):
         value = getattr(query, column)
         if value is None:
-            continue
-        if is_shared:
-            # A row that an older version wrote does not say it, so its records are looked at.
-            found.append(SqlCondition(f"({column} = {{}} OR summarized <> facts)", (value,)))
             continue
         # The index leaves out the rows that say nothing.
         indexed = f" AND {column} <> ''" if value else ""

@@ -1,41 +1,20 @@
-"""Upgrades of a journal that an older version still uses.
+"""Upgrades of a journal in two steps.
 
-The law: until the upgrade is finished (`windlass migrate --finish`), nothing is written that the
-older version could not read. What needs a newer fact, or a driver that takes mail, is refused.
+Invariant: until a person finishes an upgrade (`windlass migrate --finish`), programs of the version
+before may use the journal, and nothing is written that they cannot read. A version changes its
+tables so that the version before can use them too: by a step in the `MIGRATIONS` of each store.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
-from windlass.core.errors import JournalFailed, UpgradeUnfinished
+from windlass.core.errors import UpgradeUnfinished
 from windlass.core.events import Fact
 from windlass.core.text_clip import printable_line
 
-OLDER_FACTS = frozenset(
-    (
-        "Allotted",
-        "AttemptFailed",
-        "AttemptStarted",
-        "CallAnswered",
-        "CallFinished",
-        "CallJudged",
-        "CallLate",
-        "CallStarted",
-        "Compacted",
-        "Heeded",
-        "Hydrated",
-        "NoteGiven",
-        "Recalled",
-        "ReplyJudged",
-        "RunEnded",
-        "RunResumed",
-        "RunStarted",
-        "Steered",
-        "StepProposed",
-    )
-)
-"""The tags of the facts that the version before this one can read: those of the corpus."""
+NEW_FACTS: frozenset[str] = frozenset()
+"""The tags of the facts that the version before cannot read. There is none before version 1."""
 
 
 class UpgradeStatus(msgspec.Struct, frozen=True):
@@ -45,34 +24,20 @@ class UpgradeStatus(msgspec.Struct, frozen=True):
     """The version of the tables."""
     is_finished: bool
     """Whether older versions refuse the journal."""
-    sessions_left: int = 0
-    """Sessions whose row does not have all columns of this version yet."""
 
 
-def upgrade_unfinished_error(location: str, what: str) -> UpgradeUnfinished:
-    """Something was asked for that an older program, which may share the journal, cannot read."""
-    return UpgradeUnfinished(
-        f"{location}: {what} is not possible while programs of an older version may use this "
-        "journal; stop or upgrade them all, then run `windlass migrate --finish`"
-    )
-
-
-def older_wrote_error() -> JournalFailed:
-    """An older version wrote to the journal at the moment when its upgrade was finished."""
-    return JournalFailed(
-        "an older version wrote to the journal while its upgrade was being finished; stop all "
-        "programs of the older version and run `windlass migrate --finish` again"
-    )
-
-
-def find_unshared(facts: Sequence[Fact]) -> str | None:
-    """Return the tag of the first fact that an older version cannot read; None if it reads all."""
+def find_new_fact(facts: Sequence[Fact]) -> str | None:
+    """Return the tag of the first fact that the version before cannot read, if there is one."""
     tags = (str(fact.__struct_config__.tag) for fact in facts)
-    return next((tag for tag in tags if tag not in OLDER_FACTS), None)
+    return next((tag for tag in tags if tag in NEW_FACTS), None)
 
 
 def check_shared_facts(location: str, facts: Sequence[Fact]) -> None:
-    """Raise UpgradeUnfinished if an older version could not read one of the facts."""
-    tag = find_unshared(facts)
+    """Raise UpgradeUnfinished if the version before, which may use the journal, cannot read one."""
+    tag = find_new_fact(facts)
     if tag is not None:
-        raise upgrade_unfinished_error(location, f"to record {printable_line(tag)}")
+        raise UpgradeUnfinished(
+            f"{location}: {printable_line(tag)} cannot be recorded while programs of the version "
+            "before may use this journal; stop or upgrade them all, then run "
+            "`windlass migrate --finish`"
+        )

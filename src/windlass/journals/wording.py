@@ -21,11 +21,11 @@ def forked_error(location: str) -> JournalFailed:
     return JournalFailed(f"{location}: opened before a fork; open the journal again in the child")
 
 
-def newer_version_error(location: str, version: int, known: int) -> JournalFailed:
-    """The tables were made by a version of Windlass that is newer than this one."""
+def other_format_error(location: str, version: int, known: int) -> JournalFailed:
+    """The tables were made by a version of Windlass that this one does not know."""
     return JournalFailed(
-        f"{location}: written by a newer Windlass; upgrade this one to use it "
-        f"(the journal has version {version}, this Windlass supports up to {known})"
+        f"{location}: its format is version {version}, and this Windlass knows {known}; use the "
+        "Windlass that made it, or another schema"
     )
 
 

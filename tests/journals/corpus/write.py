@@ -1,5 +1,7 @@
 """Writes the corpus of this version: `python write.py v1.jsonl`. A corpus is never written over.
 
+Version 1 is open until the release: until then, delete its file and write it again.
+
 First the attachments, then one record per line, then the hash of the last record.
 """
 

@@ -75,7 +75,7 @@ from windlass.core.fold.steps import (
 )
 from windlass.core.limits import RaisedLimits
 from windlass.core.messages import AssistantMessage, TextPart, ToolResults, UserMessage
-from windlass.core.setup import ARTIFACT_READER, Setup, digest
+from windlass.core.setup import Setup, digest
 from windlass.core.state import (
     RunState,
     StartKey,
@@ -304,11 +304,6 @@ def _install_setup(state: State, setup: Setup | None, run: RunState | None = Non
     """Let a recorded setup decide from here on, with the limits that were raised in the run."""
     if setup is None:
         return state
-    # A run of an earlier version offered the reader from its start, and its results do not say
-    # whether they are shortened. So the session goes on to offer it.
-    reader = setup.find_tool(ARTIFACT_READER)
-    if reader is not None and not reader.needs_artifact:
-        state = replace(state, has_artifacts=True)
     effective = setup if run is None else raise_setup(setup, run)
     return measure_setup(replace(state, setup=effective, recorded_setup=setup))
 

@@ -1,7 +1,7 @@
 """Many appends as the arguments of one statement.
 
-The law: the number of statements does not grow with the number of appends, and a session is written
-only if it ends where this process believes it does.
+Invariant: the number of statements does not grow with the number of appends, and a session is
+written only if it ends where this process believes it does.
 """
 
 from collections.abc import Iterable, Sequence
@@ -82,9 +82,7 @@ def format_sql(template: str, schema: str) -> str:
 class AppendBatch:
     """The appends that go into one statement."""
 
-    def __init__(self, *, is_shared: bool) -> None:
-        """Begin an empty batch. `is_shared`: an older version reads the rows of the sessions."""
-        self.is_shared = is_shared
+    def __init__(self) -> None:
         self.starts: dict[str, SessionEnd] = {}
         """Where each session ends before the statement; the database compares."""
         self.ends: dict[str, SessionEnd] = {}
@@ -117,10 +115,7 @@ class AppendBatch:
 
     def statement_arguments(self) -> list[object]:
         """Return $1 to $33 of APPEND_SQL."""
-        rows = [
-            _session_row(self.starts[name], end, is_shared=self.is_shared)
-            for name, end in self.ends.items()
-        ]
+        rows = [_session_row(self.starts[name], end) for name, end in self.ends.items()]
         columns: list[object] = [list(column) for column in zip(*rows, strict=True)]
         columns += _transpose_rows(self.records, 4)
         columns += _transpose_rows(self.uses, 2)
@@ -135,9 +130,9 @@ class AppendBatch:
         return _transpose_rows([(name, link.seq, link.hash) for name, link in links], 3)
 
 
-def _session_row(start: SessionEnd, end: SessionEnd, *, is_shared: bool) -> tuple[object, ...]:
+def _session_row(start: SessionEnd, end: SessionEnd) -> tuple[object, ...]:
     old_head = None if start.row is None else start.last_link.hash
-    row = [to_column(value) for value in end.to_row(is_shared=is_shared)]
+    row = [to_column(value) for value in end.to_row()]
     return (old_head, *row, end.mail.control.taken, end.mail.prompts.taken)
 
 

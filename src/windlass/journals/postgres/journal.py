@@ -27,6 +27,7 @@ from windlass.journals.postgres.config import PostgresConfig
 from windlass.journals.postgres.lease_connection import PostgresLease
 from windlass.journals.postgres.live import PostgresSender, PostgresSubscription
 from windlass.journals.postgres.queries import PostgresQueries
+from windlass.journals.postgres.schema import end_sharing
 from windlass.journals.postgres.shared_records import PostgresRecordStore
 from windlass.journals.service_keys import ServiceKeys, load_service_keys
 from windlass.journals.session_rows import ListedSession, PendingAppend
@@ -248,16 +249,13 @@ class PostgresJournal(PostgresRecordStore):
         return await self._run_query(self._queries.upgrade_status)
 
     async def migrate(self, *, finish: bool = False) -> UpgradeStatus:
-        """Bring the rows of all sessions up to date, in batches, while others use the journal.
+        """Return where the upgrade stands. The first connection brought the tables up.
 
         With `finish`, programs of older versions refuse the journal from then on, and all that this
-        version can do is possible. Returns where the upgrade stands.
+        version can do is possible.
         """
-        while await self._run_query(self._queries.catch_up_batch):
-            pass
         if finish:
-            await self._run_query(self._queries.finish_upgrade)
-            await self._resources.for_running_loop().pool.ask_if_shared()
+            await self._run_query(lambda server: end_sharing(server, self._config))
         return await self.upgrade_status()
 
     # ── blobs ────────────────────────────────────────────────────────────────

@@ -26,11 +26,9 @@ from windlass.journals.mail_rules import (
 )
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.questions import PostgresQuestions
-from windlass.journals.postgres.schema import is_shared
 from windlass.journals.question_rules import AnswerPost
 from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.session_rows import NOT_CREATED
-from windlass.journals.upgrades import upgrade_unfinished_error
 
 LANE_COLUMNS: dict[MailLane, str] = {"control": "mail", "prompts": "prompts"}
 """What the columns of a lane's counters begin with."""
@@ -75,12 +73,9 @@ class PostgresMail:
         self._questions = PostgresQuestions(config)
 
     async def post_letter(self, server: PostgresConnection, letter: ServerLetter) -> MailReceipt:
-        """Keep a message. Raises NothingToDo, QuestionDecided, MailboxFull, UpgradeUnfinished."""
+        """Keep a message. Raises NothingToDo, QuestionDecided and MailboxFull."""
         lane = lane_of(letter.message)
         async with server.transaction():
-            if await is_shared(server, self._config):
-                location = self._config.location
-                raise upgrade_unfinished_error(location, "to post a message to a session")
             row = await self._lock_session(server, letter.session, lane)
             if lane == "control" and (row is None or row[1] == 0):
                 raise no_facts_error(letter.session, letter.message)

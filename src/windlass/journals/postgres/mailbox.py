@@ -53,7 +53,7 @@ class PostgresMailbox(StoredJournal):
 
         Raises NothingToDo if the session has no facts, unless the message is a prompt, ConfigError
         if the message cannot be kept or this process lacks the key to sign it, QuestionDecided,
-        MailboxFull, and UpgradeUnfinished.
+        and MailboxFull.
         """
         if isinstance(message, AnswerMail):
             check_answer_post(self._keys, message, by)

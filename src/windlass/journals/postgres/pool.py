@@ -51,8 +51,6 @@ class ConnectionPool:
         self._idle: list[PostgresConnection] = []
         self._open = _OpenConnections()
         self._schema_ready = False
-        self.is_shared = True
-        """Whether programs of an older version may use the tables, as far as the pool knows."""
         self._closer: AsyncGenerator[None] | None = None
 
     @property
@@ -100,7 +98,6 @@ class ConnectionPool:
             if not self._schema_ready:
                 async with self._migration_lock:
                     await migrate_schema(connection, self.config)
-                    self.is_shared = await is_shared(connection, self.config)
                 self._schema_ready = True
         except BaseException:
             self.drop_connection(connection)
@@ -108,9 +105,8 @@ class ConnectionPool:
         return connection
 
     async def ask_if_shared(self) -> bool:
-        """Ask the server whether programs of an older version may use the tables."""
-        self.is_shared = await self.run_on_connection(lambda it: is_shared(it, self.config))
-        return self.is_shared
+        """Ask the server whether programs of the version before may use the tables."""
+        return await self.run_on_connection(lambda it: is_shared(it, self.config))
 
     def drop_connection(self, connection: PostgresConnection) -> None:
         """Close a connection at once, without a word to the server."""

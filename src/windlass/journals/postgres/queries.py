@@ -15,24 +15,18 @@ from windlass.core.session_summary import SessionSummary
 from windlass.journals.budget_math import BudgetSum
 from windlass.journals.chain import ChainLink, RecordProblem, chain_root, walk_chain
 from windlass.journals.codec import check_blob
-from windlass.journals.postgres.batch import to_column
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.mail import HAS_MAIL
-from windlass.journals.postgres.schema import VERSION, end_sharing, is_shared
+from windlass.journals.postgres.schema import MIGRATIONS, is_shared
 from windlass.journals.session_rows import (
-    CHANGING_COLUMNS,
     SESSION_COLUMNS,
     ListedSession,
     SessionEnd,
     find_row_problems,
 )
 from windlass.journals.stored_catalog import NameTest, SqlCondition, query_conditions, skip_none
-from windlass.journals.upgrades import UpgradeStatus, older_wrote_error
+from windlass.journals.upgrades import UpgradeStatus
 
-UPGRADE_BATCH = 100
-"""Sessions whose rows are brought up to date in one transaction."""
-_BEHIND = "summarized <> facts AND (summarized = 0 OR $1)"
-"""Rows that an older version wrote. Those of this version may be behind by some records."""
 _BLOBS_PREFIX = re.compile(r'\{"v":\d+,"blobs":(\[\[.*?\]\])')
 _BLOB_NAME = re.compile(r'"([0-9a-f]{64})"')
 
@@ -45,8 +39,6 @@ class StoredSession(NamedTuple):
     start: ChainLink
     records: Sequence[Sequence[Any]]
     blobs: Mapping[str, bytes]
-    is_shared: bool = False
-    """Whether an older version may have written the row."""
 
     def walk_records(self) -> list[Fact | RecordProblem]:
         """Return the facts, with a problem in place of each record that is not sound."""
@@ -59,8 +51,7 @@ class StoredSession(NamedTuple):
         found = self.walk_records()
         problems = [problem for problem in found if isinstance(problem, RecordProblem)]
         end = SessionEnd.from_row(self.end)
-        # A row that an older version wrote does not have all columns.
-        if problems or self.is_shared:
+        if problems:
             return problems
         facts = [fact for fact in found if not isinstance(fact, RecordProblem)]
         return find_row_problems(end, facts)
@@ -72,8 +63,6 @@ class StoredSession(NamedTuple):
         facts = [fact for fact in found if not isinstance(fact, RecordProblem)]
         if len(facts) < len(found):
             return end
-        if not self.start.seq:
-            end = end.forget_summary()
         return end.catch_up(facts)
 
     def _fetch_blob(self, name: str) -> bytes:
@@ -114,8 +103,7 @@ class PostgresQueries:
         )
         records = await server.fetch(query, number, start.seq)
         blobs = await self._fetch_blobs(server, records)
-        shared = await is_shared(server, self._config)
-        return StoredSession(row[1:], start, records, blobs, shared)
+        return StoredSession(row[1:], start, records, blobs)
 
     async def find_ends(self, server: PostgresConnection, names: Sequence[str]) -> list[SessionEnd]:
         """Return where sessions end, with their summaries up to date."""
@@ -127,9 +115,7 @@ class PostgresQueries:
         end = SessionEnd.from_row(row[1:])
         if not end.is_behind:
             return end
-        # An older version has advanced some columns and not the others.
-        is_rebuilt = end.summary.facts == 0 or await is_shared(server, self._config)
-        stored = await self._read_records(server, row, 0 if is_rebuilt else end.summary.facts)
+        stored = await self._read_records(server, row, end.summary.facts)
         return await asyncio.to_thread(stored.catch_up)
 
     async def find_summary(self, server: PostgresConnection, session: str) -> SessionSummary | None:
@@ -173,8 +159,7 @@ class PostgresQueries:
 
         Of those that are skipped only the row is read.
         """
-        shared = await is_shared(server, self._config)
-        conditions = query_conditions(query, place, is_shared=shared)
+        conditions = query_conditions(query, place)
         if query.text:
             # Titles are stored with this character in place of NUL.
             text = query.text.replace("\0", "\ufffd")
@@ -297,38 +282,7 @@ class PostgresQueries:
 
     async def upgrade_status(self, server: PostgresConnection) -> UpgradeStatus:
         """Return where the upgrade of the tables stands."""
-        shared = await is_shared(server, self._config)
-        query = f"SELECT count(*) FROM {{}}.sessions WHERE {_BEHIND}"  # noqa: S608 - our own text
-        count = await server.fetchval(self._format_sql(query), shared)
-        return UpgradeStatus(VERSION, not shared, count)
-
-    async def catch_up_batch(self, server: PostgresConnection) -> int:
-        """Bring the rows of some sessions up to date; returns how many, 0 if none is left."""
-        shared = await is_shared(server, self._config)
-        async with server.transaction():
-            # Appends to other sessions go on; those to these wait for the batch.
-            query = f"""SELECT session FROM {{}}.sessions WHERE {_BEHIND} AND facts > 0
-                ORDER BY session LIMIT {UPGRADE_BATCH} FOR UPDATE"""  # noqa: S608 - our own text
-            rows = await server.fetch(self._format_sql(query), shared)
-            if not rows:
-                return 0
-            places = ", ".join(f"{name} = ${at}" for at, name in enumerate(CHANGING_COLUMNS, 2))
-            update = self._format_sql(f"UPDATE {{}}.sessions SET {places} WHERE session = $1")  # noqa: S608 - our own names
-            for end in await self.find_ends(server, [row[0] for row in rows]):
-                # Records that cannot be read stay as they are; `verify` names what is wrong.
-                whole = end.trust_row() if end.is_behind else end
-                head, session, *columns = map(to_column, whole.to_row(is_shared=True))
-                await server.execute(update, session, head, *columns)
-        return len(rows)
-
-    async def finish_upgrade(self, server: PostgresConnection) -> None:
-        """Let older versions refuse the journal. Raises JournalFailed if one wrote meanwhile."""
-        async with server.transaction():
-            lock = "LOCK TABLE {}.sessions IN SHARE ROW EXCLUSIVE MODE"
-            await server.execute(self._format_sql(lock))
-            if (await self.upgrade_status(server)).sessions_left:
-                raise older_wrote_error()
-            await end_sharing(server, self._config)
+        return UpgradeStatus(len(MIGRATIONS), not await is_shared(server, self._config))
 
     def _format_sql(self, text: str) -> str:
         schema = self._config.quoted_schema

@@ -4,34 +4,59 @@ The first process creates them, under a lock and in one transaction. Any number 
 start at the same time, and one that is killed in the middle leaves nothing behind.
 """
 
+from collections.abc import Sequence
+
 from windlass.core.errors import ConfigError
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.session_rows import STATE_SQL
-from windlass.journals.wording import newer_version_error
+from windlass.journals.wording import other_format_error
 
-MIGRATIONS = (
+MIGRATIONS: Sequence[str] = (
     # Half of each page of sessions stays free, so that an update is written to the same page.
-    """
+    f"""
     CREATE TABLE sessions (
         number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         session text COLLATE "C" NOT NULL UNIQUE,
         head bytea NOT NULL,
+        facts bigint NOT NULL,
+        summarized bigint NOT NULL,
         title text NOT NULL,
         created double precision NOT NULL,
         updated double precision NOT NULL,
-        facts bigint NOT NULL,
         runs bigint NOT NULL,
         steps bigint NOT NULL,
         outcome text,
         proposed bigint NOT NULL,
-        asked bigint NOT NULL
+        asked bigint NOT NULL,
+        waiting bigint NOT NULL,
+        agent text COLLATE "C" NOT NULL,
+        caller text COLLATE "C" NOT NULL,
+        parent text COLLATE "C" NOT NULL,
+        tokens bigint NOT NULL,
+        usd numeric,
+        reserved_tokens bigint,
+        reserved_usd numeric,
+        pause text NOT NULL,
+        released boolean NOT NULL,
+        mail_last bigint NOT NULL DEFAULT 0,
+        mail_taken bigint NOT NULL DEFAULT 0,
+        prompts_last bigint NOT NULL DEFAULT 0,
+        prompts_taken bigint NOT NULL DEFAULT 0,
+        state text GENERATED ALWAYS AS ({STATE_SQL}) STORED
     ) WITH (fillfactor = 50);
-    CREATE INDEX sessions_left_open ON sessions (number) WHERE outcome IS NULL;
+    CREATE INDEX sessions_by_time ON sessions (updated);
+    CREATE INDEX sessions_by_state ON sessions (state, updated);
+    CREATE INDEX sessions_by_agent ON sessions (agent, updated) WHERE agent <> '';
+    CREATE INDEX sessions_by_caller ON sessions (caller, updated) WHERE caller <> '';
+    CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent <> '';
+    CREATE INDEX sessions_by_words
+        ON sessions USING gin (to_tsvector('simple', session || ' ' || title));
     CREATE TABLE records (
         number bigint NOT NULL,
         seq bigint NOT NULL,
         body text NOT NULL,
         hash bytea NOT NULL,
+        encoding text NOT NULL DEFAULT '',
         PRIMARY KEY (number, seq)
     );
     CREATE TABLE blobs (hash text COLLATE "C" PRIMARY KEY, data bytea NOT NULL);
@@ -98,35 +123,6 @@ MIGRATIONS = (
             SET usd = usd + new_usd - old.usd, tokens = tokens + new_tokens - old.tokens
             WHERE budget = a_budget AND period = old.period;
     END $$;
-    """,
-    # Programs of the version before go on with these tables; see the SQLite journal.
-    f"""
-    ALTER TABLE sessions
-        ADD COLUMN summarized bigint NOT NULL DEFAULT 0,
-        ADD COLUMN agent text COLLATE "C" NOT NULL DEFAULT '',
-        ADD COLUMN caller text COLLATE "C" NOT NULL DEFAULT '',
-        ADD COLUMN parent text COLLATE "C" NOT NULL DEFAULT '',
-        ADD COLUMN tokens bigint NOT NULL DEFAULT 0,
-        ADD COLUMN usd numeric DEFAULT 0,
-        ADD COLUMN reserved_tokens bigint,
-        ADD COLUMN reserved_usd numeric,
-        ADD COLUMN waiting bigint NOT NULL DEFAULT 0,
-        ADD COLUMN pause text NOT NULL DEFAULT '',
-        ADD COLUMN released boolean NOT NULL DEFAULT false,
-        ADD COLUMN mail_last bigint NOT NULL DEFAULT 0,
-        ADD COLUMN mail_taken bigint NOT NULL DEFAULT 0,
-        ADD COLUMN prompts_last bigint NOT NULL DEFAULT 0,
-        ADD COLUMN prompts_taken bigint NOT NULL DEFAULT 0;
-    ALTER TABLE sessions ADD COLUMN state text GENERATED ALWAYS AS ({STATE_SQL}) STORED;
-    CREATE INDEX sessions_by_time ON sessions (updated);
-    CREATE INDEX sessions_by_state ON sessions (state, updated);
-    CREATE INDEX sessions_by_agent ON sessions (agent, updated) WHERE agent <> '';
-    CREATE INDEX sessions_by_caller ON sessions (caller, updated) WHERE caller <> '';
-    CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent <> '';
-    CREATE INDEX sessions_by_words
-        ON sessions USING gin (to_tsvector('simple', session || ' ' || title));
-    DROP INDEX sessions_left_open;
-    ALTER TABLE records ADD COLUMN encoding text NOT NULL DEFAULT '';
     CREATE TABLE mail (
         session bigint NOT NULL REFERENCES sessions (number) ON DELETE CASCADE,
         lane text COLLATE "C" NOT NULL,
@@ -141,30 +137,6 @@ MIGRATIONS = (
     );
     CREATE UNIQUE INDEX mail_by_key ON mail (session, lane, key) WHERE key <> '';
     CREATE INDEX mail_by_time ON mail (at) WHERE message IS NOT NULL;
-    CREATE TABLE anchors (
-        session text COLLATE "C" NOT NULL,
-        seq bigint NOT NULL,
-        head bytea NOT NULL,
-        at double precision NOT NULL,
-        signature text NOT NULL,
-        PRIMARY KEY (session, seq)
-    );
-    CREATE TABLE meta (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
-    INSERT INTO meta VALUES ('journal', replace(gen_random_uuid()::text, '-', ''));
-    """,  # noqa: S608 - our own text
-    # Programs that do not know this table go on without it, so the version stays the same.
-    """
-    CREATE SEQUENCE record_versions;
-    CREATE TABLE shared_records (
-        kind text COLLATE "C" NOT NULL,
-        name text COLLATE "C" NOT NULL,
-        version bigint NOT NULL DEFAULT nextval('record_versions'),
-        data bytea NOT NULL,
-        nonce text COLLATE "C" NOT NULL,
-        PRIMARY KEY (kind, name)
-    ) WITH (fillfactor = 50);
-    """,
-    """
     CREATE TABLE questions (
         session bigint NOT NULL REFERENCES sessions (number) ON DELETE CASCADE,
         call text COLLATE "C" NOT NULL,
@@ -173,12 +145,24 @@ MIGRATIONS = (
         PRIMARY KEY (session, call)
     ) WITH (fillfactor = 50);
     CREATE INDEX questions_left ON questions (session) WHERE NOT settled;
-    """,
-    "ALTER TABLE shared_records ADD COLUMN signature text NOT NULL DEFAULT '';",
+    CREATE SEQUENCE record_versions;
+    CREATE TABLE shared_records (
+        kind text COLLATE "C" NOT NULL,
+        name text COLLATE "C" NOT NULL,
+        version bigint NOT NULL DEFAULT nextval('record_versions'),
+        data bytea NOT NULL,
+        nonce text COLLATE "C" NOT NULL,
+        signature text NOT NULL DEFAULT '',
+        PRIMARY KEY (kind, name)
+    ) WITH (fillfactor = 50);
+    CREATE TABLE meta (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
+    INSERT INTO meta VALUES ('journal', replace(gen_random_uuid()::text, '-', ''));
+    """,  # noqa: S608 - our own text
 )
-"""Each one brings a schema a step further; a new schema begins with the first."""
-VERSION = 2
-"""What a schema tells other programs: those that know an older version refuse it."""
+"""Each one brings a schema to the next version; a new schema begins with the first.
+
+A step leaves the tables usable for programs of the version before (`journals/upgrades.py`).
+"""
 _GET_VERSION = "SELECT version FROM {}.windlass"
 _GET_STEPS = "SELECT value FROM {}.meta WHERE name = 'schema'"
 """The steps that were taken. The version stays behind while older programs share the tables."""
@@ -189,7 +173,7 @@ _TABLES = "SELECT FROM pg_tables WHERE schemaname = $1"
 async def migrate_schema(connection: PostgresConnection, config: PostgresConfig) -> None:
     """Create the tables, or bring those of an older version up to date.
 
-    Raises ConfigError if the schema cannot be used, and JournalFailed if it is of a newer version.
+    Raises ConfigError if the schema cannot be used, and JournalFailed if it is of another format.
     """
     if await _read_schema_version(connection, config) >= len(MIGRATIONS):
         return
@@ -204,7 +188,7 @@ async def migrate_schema(connection: PostgresConnection, config: PostgresConfig)
             await connection.execute(migration)
         # Programs of the version before can use the tables; a new journal has none to share with.
         told = "UPDATE {}.windlass SET version = greatest(version, $1)"
-        await connection.execute(told.format(config.quoted_schema), VERSION - bool(version))
+        await connection.execute(told.format(config.quoted_schema), len(MIGRATIONS) - bool(version))
         note = """INSERT INTO meta VALUES ('schema', $1)
             ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
         await connection.execute(note, str(len(MIGRATIONS)))
@@ -213,12 +197,12 @@ async def migrate_schema(connection: PostgresConnection, config: PostgresConfig)
 async def is_shared(connection: PostgresConnection, config: PostgresConfig) -> bool:
     """Whether programs of an older version may use the schema: its upgrade is not finished."""
     version = await connection.fetchval(_GET_VERSION.format(config.quoted_schema))
-    return version < VERSION
+    return version < len(MIGRATIONS)
 
 
 async def end_sharing(connection: PostgresConnection, config: PostgresConfig) -> None:
     """Finish the upgrade of the schema: programs of older versions refuse it from now on."""
-    await connection.execute(_SET_VERSION.format(config.quoted_schema), VERSION)
+    await connection.execute(_SET_VERSION.format(config.quoted_schema), len(MIGRATIONS))
 
 
 async def _create_schema(connection: PostgresConnection, config: PostgresConfig) -> None:
@@ -246,8 +230,8 @@ async def _read_schema_version(connection: PostgresConnection, config: PostgresC
     if not await connection.fetchval(is_ours, config.schema):
         return 0
     version: int = await connection.fetchval(_GET_VERSION.format(config.quoted_schema))
-    if version > VERSION:
-        raise newer_version_error(config.location, version, VERSION)
+    if version > len(MIGRATIONS):
+        raise other_format_error(config.location, version, len(MIGRATIONS))
     if not await connection.fetchval(
         f"SELECT EXISTS ({_TABLES} AND tablename = 'meta')", config.schema
     ):

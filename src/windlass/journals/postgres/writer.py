@@ -27,7 +27,7 @@ from windlass.journals.postgres.pool import ConnectionPool
 from windlass.journals.postgres.queries import PostgresQueries
 from windlass.journals.postgres.questions import PostgresQuestions
 from windlass.journals.session_rows import PendingAppend, SessionEnd
-from windlass.journals.upgrades import check_shared_facts, find_unshared
+from windlass.journals.upgrades import check_shared_facts, find_new_fact
 from windlass.journals.wording import session_busy_error
 
 BATCH_APPENDS_MAX = 500
@@ -138,7 +138,7 @@ class PostgresWriter:
         """Write what can be written; returns the appends that must be tried again."""
         appends = await self._refuse_unshared(appends)
         looked_up = await self._find_unknown_ends(appends, trust_new=is_first)
-        batch = AppendBatch(is_shared=self._pool.is_shared)
+        batch = AppendBatch()
         # All processes lock the sessions in the same order, so they cannot deadlock.
         for append in sorted(appends, key=lambda append: append.session):
             end = self._known_ends.get(append.session)
@@ -149,9 +149,7 @@ class PostgresWriter:
         refused = {append.session for append, _ in batch.refused}
         stale |= refused - batch.ends.keys() - looked_up
         self._known_ends.update(
-            (name, end.after_writing(is_shared=batch.is_shared))
-            for name, end in batch.ends.items()
-            if name not in stale
+            (name, end.after_writing()) for name, end in batch.ends.items() if name not in stale
         )
         for name in stale:
             self._known_ends.pop(name, None)
@@ -161,8 +159,8 @@ class PostgresWriter:
         return [append for append in appends if append.session in stale]
 
     async def _refuse_unshared(self, appends: Sequence[PendingAppend]) -> list[PendingAppend]:
-        """Refuse what an older version could not read, while it may share the journal."""
-        if not any(find_unshared(append.facts) for append in appends):
+        """Refuse what the version before cannot read, while it may use the journal."""
+        if not any(find_new_fact(append.facts) for append in appends):
             return [*appends]
         if not await self._pool.ask_if_shared():
             return [*appends]

@@ -265,17 +265,12 @@ class AnchorBook:
             what = "the session does not end as the user's key says: records were added or removed"
             yield RecordProblem(end.last_link.seq, what)
 
-    def accept(self, connection: SqliteConnection, *, with_answers: bool = True) -> None:
-        """Sign the journal anew as it is now. Call it in a transaction.
-
-        Without the answers, what stands in the file counts, but `verify` goes on to say that
-        nobody signed them.
-        """
+    def accept(self, connection: SqliteConnection) -> None:
+        """Sign the journal again as it is now. Call it in a transaction."""
         connection.execute("DELETE FROM anchors")
         at = time.time()
         rows = list(connection.execute(_LAST_RECORDS, (_ANSWERED,)))
-        if with_answers:
-            rows += connection.execute(_ANSWERS, (_ANSWERED,))
+        rows += connection.execute(_ANSWERS, (_ANSWERED,))
         anchors = (NewAnchor(row[0], row[1], row[2], at) for row in rows)
         total = self._insert_anchors(connection, anchors)
         ends = connection.execute("SELECT session, facts, head FROM sessions WHERE facts > 0")

@@ -12,7 +12,6 @@ from windlass.core.decide.reserving import budget_window
 from windlass.core.limits import Amount, Budget
 from windlass.journals.budget_math import BudgetSum, ShareChange, draw_share, settle_share
 from windlass.journals.sqlite.anchors import AnchorBook, PoolRow
-from windlass.journals.sqlite.schema import is_shared
 from windlass.sqlite_file import SqliteConnection
 
 
@@ -99,7 +98,7 @@ def _change_share(
         )
         changed = (budget.name, window, *_row_from_sum(promised.replace_share(share, before)))
         connection.execute("INSERT OR REPLACE INTO pools VALUES (?, ?, ?, ?)", changed)
-        if book is not None and not is_shared(connection):
+        if book is not None:
             book.change_pool(connection, pool, changed)
     return share.as_amount(budget)
 

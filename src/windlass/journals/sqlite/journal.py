@@ -30,10 +30,15 @@ from windlass.journals.mail_rules import MailLimits
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.session_rows import ListedSession, PendingAppend
 from windlass.journals.signing import load_key
-from windlass.journals.sqlite import budgets, migration, queries
+from windlass.journals.sqlite import budgets, queries
 from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.open_files import keep_log_on_close
-from windlass.journals.sqlite.schema import open_writer, sqlite_error
+from windlass.journals.sqlite.schema import (
+    end_sharing,
+    open_writer,
+    sqlite_error,
+    upgrade_status,
+)
 from windlass.journals.sqlite.shared_records import RecordTable, SqliteRecordStore
 from windlass.journals.sqlite.writer import FileChange, SqliteWriter
 from windlass.journals.stored_catalog import NameTest
@@ -132,7 +137,7 @@ class SqliteJournal(SqliteRecordStore):
     async def find_forgeries(self, session: str) -> list[RecordProblem]:
         """Return what was done to a session without the user's key; nothing if it is genuine."""
         book = self._book
-        if book is None or self._writer.is_shared:
+        if book is None:
             return []
         return await self._run_query(lambda file: queries.find_forgeries(file, session, book))
 
@@ -235,20 +240,16 @@ class SqliteJournal(SqliteRecordStore):
 
     async def upgrade_status(self) -> UpgradeStatus:
         """Return where the upgrade of the file stands."""
-        return await self._run_query(migration.upgrade_status)
+        return await self._run_query(upgrade_status)
 
     async def migrate(self, *, finish: bool = False) -> UpgradeStatus:
-        """Bring the rows of all sessions up to date, in batches, while others use the file.
+        """Return where the upgrade of the file stands. Opening the file brought its tables up.
 
         With `finish`, programs of older versions refuse the file from then on, and all that this
-        version can do is possible. Returns where the upgrade stands.
+        version can do is possible.
         """
-        while await self._submit_change(migration.catch_up_batch, moves_ends=True):
-            pass
         if finish:
-            await self._submit_change(
-                lambda file: migration.finish(file, self._book), moves_ends=True
-            )
+            await self._submit_change(end_sharing, moves_ends=True)
         return await self.upgrade_status()
 
     # ── blobs ────────────────────────────────────────────────────────────────

@@ -21,9 +21,7 @@ from windlass.journals.question_rules import AnswerPost
 from windlass.journals.session_rows import SessionEnd
 from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.questions import decide_question_row
-from windlass.journals.sqlite.schema import is_shared
 from windlass.journals.sqlite.session_table import write_ends
-from windlass.journals.upgrades import upgrade_unfinished_error
 from windlass.sqlite_file import SqliteConnection
 
 LANE_COLUMNS: dict[MailLane, str] = {"control": "mail", "prompts": "prompts"}
@@ -48,11 +46,9 @@ class FileLetter(NamedTuple):
 
 
 def post_letter(
-    connection: SqliteConnection, letter: FileLetter, limits: MailLimits, location: str
+    connection: SqliteConnection, letter: FileLetter, limits: MailLimits
 ) -> MailReceipt:
-    """Keep a message. Raises NothingToDo, QuestionDecided, MailboxFull, UpgradeUnfinished."""
-    if is_shared(connection):
-        raise upgrade_unfinished_error(location, "to post a message to a session")
+    """Keep a message. Raises NothingToDo, QuestionDecided and MailboxFull."""
     lane = lane_of(letter.message)
     row = _lane_row(connection, letter.session, lane)
     if lane == "control" and (row is None or row[1] == 0):
@@ -106,7 +102,7 @@ def _lane_row(
 def _insert_session(connection: SqliteConnection, session: str) -> None:
     """Make the row of a session whose first message is a prompt."""
     number = (connection.execute("SELECT max(number) FROM sessions").get or 0) + 1
-    write_ends(connection, [SessionEnd.of_mailbox(session, number)], shared=False)
+    write_ends(connection, [SessionEnd.of_mailbox(session, number)])
 
 
 def read_letters(

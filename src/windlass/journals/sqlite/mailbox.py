@@ -61,13 +61,13 @@ class SqliteMailbox(StoredJournal):
         """Keep a message for a session, and return once it is on the disk.
 
         Raises NothingToDo if the session has no facts, unless the message is a prompt, ConfigError
-        if the message cannot be kept, QuestionDecided, MailboxFull, and UpgradeUnfinished.
+        if the message cannot be kept, QuestionDecided and MailboxFull.
         """
         name = self._check_name(session)
         body = encode_message(message, by, key)
         letter = mail.FileLetter(name, message, body, by, key, self._mail_clock(), self._book)
         posting = self._submit_change(
-            lambda file: mail.post_letter(file, letter, self._mail_limits, self._location),
+            lambda file: mail.post_letter(file, letter, self._mail_limits),
             # A prompt may make the row of its session.
             moves_ends=lane_of(message) == "prompts",
         )

@@ -12,7 +12,6 @@ from windlass.journals.session_rows import ListedSession, SessionEnd, find_row_p
 from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.budgets import forget_shares
 from windlass.journals.sqlite.mail import HAS_MAIL
-from windlass.journals.sqlite.schema import is_shared
 from windlass.journals.sqlite.session_table import (
     FIND_SESSION,
     SELECT_SESSION,
@@ -61,7 +60,7 @@ def list_sessions(
 
     Of those that are skipped only the row is read.
     """
-    conditions = query_conditions(query, place, is_shared=is_shared(connection))
+    conditions = query_conditions(query, place)
     if query.text:
         conditions.append(_text_condition(query.text))
     where = " AND ".join(condition.text.replace("{}", "?") for condition in conditions) or "TRUE"
@@ -195,7 +194,7 @@ def verify_session(
     """Return what is wrong with a session; nothing if it is as it was written."""
     found = list(read_facts(connection, session, 0))
     problems = [problem for problem in found if isinstance(problem, RecordProblem)]
-    if problems or is_shared(connection):
+    if problems:
         return problems
     facts = [fact for fact in found if not isinstance(fact, RecordProblem)]
     row = connection.execute(FIND_SESSION, (session,)).fetchone()
@@ -234,6 +233,6 @@ def check_file(connection: SqliteConnection, book: AnchorBook | None) -> list[st
                 < round(sum(CAST(shares.usd AS REAL)), 6)"""
     )
     problems += [f"budget {row[0]!r} is less than the sum of its shares" for row in emptied]
-    if book is not None and not is_shared(connection):
+    if book is not None:
         problems += book.find_problems(connection)
     return problems

@@ -1,11 +1,13 @@
 """The tables of a journal in an SQLite file. `windlass.sqlite_file` opens and migrates the file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from windlass.core.errors import ForOperator, JournalFailed
 from windlass.environ import private_registry_folder
 from windlass.journals.session_rows import STATE_SQL
 from windlass.journals.stored_journal import Durability
+from windlass.journals.upgrades import UpgradeStatus
 from windlass.sqlite_file import (
     SqliteConnection,
     TableSet,
@@ -14,30 +16,73 @@ from windlass.sqlite_file import (
     open_database,
 )
 
-MIGRATIONS = (
+MIGRATIONS: Sequence[str] = (
     # Records are stored in the order of their arrival, so that a group of many sessions fills a few
     # pages. Sorted by session, each append would write a page of its own, at four times the cost.
-    """
+    # Money is text, because SQLite's numbers are not exact. A row of `pools` is the sum of its
+    # shares. A question that no fact has settled is found by its index, however many there were.
+    f"""
     CREATE TABLE sessions (
         number INTEGER PRIMARY KEY,
         session TEXT NOT NULL UNIQUE,
         head BLOB NOT NULL,
+        seal TEXT NOT NULL,
+        facts INTEGER NOT NULL,
+        summarized INTEGER NOT NULL,
         title TEXT NOT NULL,
         created REAL NOT NULL,
         updated REAL NOT NULL,
-        facts INTEGER NOT NULL,
         runs INTEGER NOT NULL,
         steps INTEGER NOT NULL,
         outcome TEXT,
         proposed INTEGER NOT NULL,
-        asked INTEGER NOT NULL
+        asked INTEGER NOT NULL,
+        waiting INTEGER NOT NULL,
+        agent TEXT NOT NULL,
+        caller TEXT NOT NULL,
+        parent TEXT NOT NULL,
+        tokens INTEGER NOT NULL,
+        usd TEXT,
+        reserved_tokens INTEGER,
+        reserved_usd TEXT,
+        pause TEXT NOT NULL,
+        released INTEGER NOT NULL,
+        mail_last INTEGER NOT NULL DEFAULT 0,
+        mail_taken INTEGER NOT NULL DEFAULT 0,
+        prompts_last INTEGER NOT NULL DEFAULT 0,
+        prompts_taken INTEGER NOT NULL DEFAULT 0,
+        state TEXT GENERATED ALWAYS AS ({STATE_SQL}) VIRTUAL
     ) STRICT;
+    CREATE INDEX sessions_by_time ON sessions (updated);
+    CREATE INDEX sessions_by_state ON sessions (state, updated);
+    CREATE INDEX sessions_by_agent ON sessions (agent, updated) WHERE agent <> '';
+    CREATE INDEX sessions_by_caller ON sessions (caller, updated) WHERE caller <> '';
+    CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent <> '';
+    CREATE VIRTUAL TABLE session_text USING fts5(
+        session, title, content='sessions', content_rowid='number', tokenize='trigram'
+    );
+    CREATE TRIGGER session_text_added AFTER INSERT ON sessions BEGIN
+        INSERT INTO session_text (rowid, session, title)
+            VALUES (new.number, new.session, new.title);
+    END;
+    CREATE TRIGGER session_text_changed AFTER UPDATE OF title ON sessions
+    WHEN old.title <> new.title BEGIN
+        INSERT INTO session_text (session_text, rowid, session, title)
+            VALUES ('delete', old.number, old.session, old.title);
+        INSERT INTO session_text (rowid, session, title)
+            VALUES (new.number, new.session, new.title);
+    END;
+    CREATE TRIGGER session_text_removed AFTER DELETE ON sessions BEGIN
+        INSERT INTO session_text (session_text, rowid, session, title)
+            VALUES ('delete', old.number, old.session, old.title);
+    END;
     CREATE TABLE records (
         arrival INTEGER PRIMARY KEY,
         number INTEGER NOT NULL,
         seq INTEGER NOT NULL,
         body TEXT NOT NULL,
         hash BLOB NOT NULL,
+        encoding TEXT NOT NULL DEFAULT '',
         UNIQUE (number, seq)
     ) STRICT;
     CREATE TABLE blobs (hash TEXT PRIMARY KEY, data BLOB NOT NULL) STRICT;
@@ -47,12 +92,6 @@ MIGRATIONS = (
         PRIMARY KEY (hash, number)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX uses_by_session ON uses (number);
-    """,
-    # With these indexes, a list of sessions reads only the rows that it shows. A row of `pools` is
-    # the sum of its shares. Money is text, because SQLite's numbers are not exact.
-    """
-    CREATE INDEX sessions_by_time ON sessions (updated);
-    CREATE INDEX sessions_left_open ON sessions (updated) WHERE outcome IS NULL;
     CREATE TABLE pools (
         budget TEXT NOT NULL,
         period TEXT NOT NULL,
@@ -69,52 +108,6 @@ MIGRATIONS = (
         tokens INTEGER NOT NULL,
         PRIMARY KEY (session, run, budget)
     ) STRICT, WITHOUT ROWID;
-    """,
-    # Programs of the version before go on with these tables: what is new has defaults, and what is
-    # derived is generated or kept by triggers. `summarized` is the record up to which the row is a
-    # summary; only this version writes it, so that rows of the older one are noticed.
-    f"""
-    ALTER TABLE sessions ADD COLUMN summarized INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE sessions ADD COLUMN agent TEXT NOT NULL DEFAULT '';
-    ALTER TABLE sessions ADD COLUMN caller TEXT NOT NULL DEFAULT '';
-    ALTER TABLE sessions ADD COLUMN parent TEXT NOT NULL DEFAULT '';
-    ALTER TABLE sessions ADD COLUMN tokens INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE sessions ADD COLUMN usd TEXT DEFAULT '0';
-    ALTER TABLE sessions ADD COLUMN reserved_tokens INTEGER;
-    ALTER TABLE sessions ADD COLUMN reserved_usd TEXT;
-    ALTER TABLE sessions ADD COLUMN waiting INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE sessions ADD COLUMN pause TEXT NOT NULL DEFAULT '';
-    ALTER TABLE sessions ADD COLUMN released INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE sessions ADD COLUMN mail_last INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE sessions ADD COLUMN mail_taken INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE sessions ADD COLUMN prompts_last INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE sessions ADD COLUMN prompts_taken INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE sessions ADD COLUMN state TEXT GENERATED ALWAYS AS ({STATE_SQL}) VIRTUAL;
-    CREATE INDEX sessions_by_state ON sessions (state, updated);
-    CREATE INDEX sessions_by_agent ON sessions (agent, updated) WHERE agent <> '';
-    CREATE INDEX sessions_by_caller ON sessions (caller, updated) WHERE caller <> '';
-    CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent <> '';
-    DROP INDEX sessions_left_open;
-    CREATE VIRTUAL TABLE session_text USING fts5(
-        session, title, content='sessions', content_rowid='number', tokenize='trigram'
-    );
-    INSERT INTO session_text (session_text) VALUES ('rebuild');
-    CREATE TRIGGER session_text_added AFTER INSERT ON sessions BEGIN
-        INSERT INTO session_text (rowid, session, title)
-            VALUES (new.number, new.session, new.title);
-    END;
-    CREATE TRIGGER session_text_changed AFTER UPDATE OF title ON sessions
-    WHEN old.title <> new.title BEGIN
-        INSERT INTO session_text (session_text, rowid, session, title)
-            VALUES ('delete', old.number, old.session, old.title);
-        INSERT INTO session_text (rowid, session, title)
-            VALUES (new.number, new.session, new.title);
-    END;
-    CREATE TRIGGER session_text_removed AFTER DELETE ON sessions BEGIN
-        INSERT INTO session_text (session_text, rowid, session, title)
-            VALUES ('delete', old.number, old.session, old.title);
-    END;
-    ALTER TABLE records ADD COLUMN encoding TEXT NOT NULL DEFAULT '';
     CREATE TABLE mail (
         session INTEGER NOT NULL,
         lane TEXT NOT NULL,
@@ -126,37 +119,11 @@ MIGRATIONS = (
         signature TEXT NOT NULL,
         PRIMARY KEY (session, lane, number)
     ) STRICT;
+    CREATE UNIQUE INDEX mail_by_key ON mail (session, lane, key) WHERE key <> '';
+    CREATE INDEX mail_by_time ON mail (at) WHERE message IS NOT NULL;
     CREATE TRIGGER mail_removed AFTER DELETE ON sessions BEGIN
         DELETE FROM mail WHERE session = old.number;
     END;
-    CREATE UNIQUE INDEX mail_by_key ON mail (session, lane, key) WHERE key <> '';
-    CREATE INDEX mail_by_time ON mail (at) WHERE message IS NOT NULL;
-    CREATE TABLE anchors (
-        session TEXT NOT NULL,
-        seq INTEGER NOT NULL,
-        head BLOB NOT NULL,
-        at REAL NOT NULL,
-        signature TEXT NOT NULL,
-        PRIMARY KEY (session, seq)
-    ) STRICT, WITHOUT ROWID;
-    CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
-    INSERT INTO meta VALUES ('journal', lower(hex(randomblob(16))));
-    """,  # noqa: S608 - our own text
-    # Programs that do not know this table go on without it, so the version stays the same.
-    """
-    CREATE TABLE shared_records (
-        kind TEXT NOT NULL,
-        name TEXT NOT NULL,
-        version INTEGER NOT NULL,
-        data BLOB NOT NULL,
-        signature TEXT NOT NULL,
-        PRIMARY KEY (kind, name)
-    ) STRICT, WITHOUT ROWID;
-    INSERT INTO meta VALUES ('record_version', '0');
-    """,
-    "ALTER TABLE sessions ADD COLUMN seal TEXT NOT NULL DEFAULT ''",
-    # A question that no fact has settled is found by the index, however many were asked before.
-    """
     CREATE TABLE questions (
         session INTEGER NOT NULL,
         call TEXT NOT NULL,
@@ -168,11 +135,30 @@ MIGRATIONS = (
     CREATE TRIGGER questions_removed AFTER DELETE ON sessions BEGIN
         DELETE FROM questions WHERE session = old.number;
     END;
-    """,
+    CREATE TABLE anchors (
+        session TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        head BLOB NOT NULL,
+        at REAL NOT NULL,
+        signature TEXT NOT NULL,
+        PRIMARY KEY (session, seq)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE shared_records (
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        data BLOB NOT NULL,
+        signature TEXT NOT NULL,
+        PRIMARY KEY (kind, name)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+    INSERT INTO meta VALUES ('journal', lower(hex(randomblob(16)))), ('record_version', '0');
+    """,  # noqa: S608 - our own text
 )
-"""Each one brings a file a step further; a new file begins with the first."""
-VERSION = 3
-"""What a file tells other programs: those that know an older version refuse it."""
+"""Each one brings a file to the next version; a new file begins with the first.
+
+A step leaves the tables usable for programs of the version before (`journals/upgrades.py`).
+"""
 PAGE_BYTES = 1_024
 """An append writes three pages to change a few hundred bytes, so they are small.
 
@@ -203,12 +189,16 @@ def end_sharing(connection: SqliteConnection) -> None:
     finish_upgrade(connection, _journal_tables())
 
 
+def upgrade_status(connection: SqliteConnection) -> UpgradeStatus:
+    """Return where the upgrade of the file stands."""
+    return UpgradeStatus(len(MIGRATIONS), not is_shared(connection))
+
+
 def _journal_tables() -> TableSet:
     return TableSet(
         "journal",
         JournalFailed,
         MIGRATIONS,
         upgrade_table="meta",
-        version=VERSION,
         page_bytes=PAGE_BYTES,
     )

@@ -9,7 +9,6 @@ from windlass.core.events import Fact
 from windlass.journals.chain import ChainLink, RecordProblem, chain_root, walk_chain
 from windlass.journals.codec import BlobFetcher, check_blob
 from windlass.journals.session_rows import CHANGING_COLUMNS, SESSION_COLUMNS, SessionEnd
-from windlass.journals.sqlite.schema import is_shared
 from windlass.journals.wording import session_corrupt_error
 from windlass.sqlite_file import SqliteConnection
 
@@ -50,9 +49,6 @@ def catch_up(connection: SqliteConnection, end: SessionEnd) -> SessionEnd:
     """Return the end with a summary that includes all records. Raises JournalCorrupt."""
     if not end.is_behind:
         return end
-    # An older version has advanced some columns and not the others.
-    if end.summary.facts == 0 or is_shared(connection):
-        end = end.forget_summary()
     facts: list[Fact] = []
     for found in walk_records(connection, end, end.summary.facts):
         if isinstance(found, RecordProblem):
@@ -98,14 +94,14 @@ def _blob_fetcher(connection: SqliteConnection) -> BlobFetcher:
     return fetch
 
 
-def write_ends(connection: SqliteConnection, ends: Iterable[SessionEnd], *, shared: bool) -> None:
+def write_ends(connection: SqliteConnection, ends: Iterable[SessionEnd]) -> None:
     """Write the rows of sessions: whole where the state changed, else only where the chain ends."""
     whole: list[tuple[Any, ...]] = []
     moved: list[tuple[Any, ...]] = []
     mailed: list[tuple[Any, ...]] = []
     for end in ends:
-        if end.needs_whole_row(is_shared=shared):
-            columns = map(_to_column, end.to_row(is_shared=shared))
+        if end.needs_whole_row:
+            columns = map(_to_column, end.to_row())
             whole.append((*columns, end.number, end.seal))
         else:
             moved.append((end.number, end.last_link.hash, end.last_link.seq, end.seal))

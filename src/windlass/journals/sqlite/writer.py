@@ -4,9 +4,9 @@ It takes all appends that are waiting, writes them in one transaction with one f
 completes the futures of the callers. While it waits for the disk, the next group gathers, so a
 hundred sessions cost little more than one.
 
-The law: the number of statements does not grow with the number of appends. Each statement releases
-the interpreter lock and has to win it back from a busy event loop. That would be the limit, not the
-disk.
+Invariant: the number of statements does not grow with the number of appends. Each statement
+releases the interpreter lock and has to win it back from a busy event loop: that would be the
+limit, and not the disk.
 """
 
 import asyncio
@@ -158,11 +158,6 @@ class SqliteWriter:
             self._thread.join()
 
     @property
-    def is_shared(self) -> bool:
-        """Whether programs of an older version may use the file, as far as the writer knows."""
-        return self._is_shared
-
-    @property
     def lost_log(self) -> bool:
         """Whether the log was replaced, so that closing must not touch it."""
         return self._files.lost_log
@@ -225,7 +220,7 @@ class SqliteWriter:
             failure = self._as_failure(error)
             return {id(append): failure for append in appends}
         for session, end in group.ends.items():
-            self._known_ends[session] = end.after_writing(is_shared=self._is_shared)
+            self._known_ends[session] = end.after_writing()
         self._next_number = group.next_number
         self._on_written(group.ends)
         if self._book is not None:
@@ -273,13 +268,8 @@ class SqliteWriter:
         found = read_end(self._connection, session)
         if found is None:
             return SessionEnd.of_new_session(session, group.next_number)
-        signer = self._signer
-        return found._replace(is_genuine=signer is None or signer.is_sealed(found))
-
-    @property
-    def _signer(self) -> AnchorBook | None:
-        """Signs what is written; None without a key, and until the upgrade is finished."""
-        return None if self._is_shared else self._book
+        book = self._book
+        return found._replace(is_genuine=book is None or book.is_sealed(found))
 
     def _is_current(self, end: SessionEnd) -> bool:
         """Whether the file still has this end, although another connection has written to it."""
@@ -295,14 +285,14 @@ class SqliteWriter:
         execute = self._connection.execute
         # The bodies are bytes already; the cast stores them as text without decoding them here.
         insert_rows(execute, _INSERT_RECORD, "(?, ?, CAST(? AS TEXT), ?)", group.records)
-        signer = self._signer
-        if signer is not None:
+        book = self._book
+        if book is not None:
             for session, end in group.ends.items():
-                group.ends[session] = signer.seal_end(end)
-        write_ends(self._connection, group.ends.values(), shared=self._is_shared)
+                group.ends[session] = book.seal_end(end)
+        write_ends(self._connection, group.ends.values())
         for number, session, facts in group.asking:
             advance_question_rows(self._connection, number, session, facts)
-        if signer is not None:
+        if book is not None:
             ends = [
                 NewAnchor(end.summary.session, end.last_link.seq, end.last_link.hash, at)
                 for end in group.ends.values()
@@ -311,7 +301,7 @@ class SqliteWriter:
             ]
             anchors = [*group.answers, *ends]
             if anchors:
-                signer.write_anchors(self._connection, anchors)
+                book.write_anchors(self._connection, anchors)
         if group.blobs:
             blobs = [*group.blobs.items()]
             insert_rows(execute, "INSERT OR IGNORE INTO blobs VALUES ", "(?, ?)", blobs)
