@@ -28,6 +28,7 @@ LONG_MODULES = {
     "src/windlass/agent/openings.py": "what is asked for, and the facts that it becomes",
     "src/windlass/agent/runs.py": "a driver from its making to its last late result",
     "src/windlass/runtime/driver.py": "one run from its lease to its end",
+    "src/windlass/core/state.py": "the fields of a session, each with what it means",
     "src/windlass/runtime/attempt.py": "one request from its first byte to its charge",
 }
 """Longer modules, each with the reason why it reads better as one."""

@@ -21,6 +21,7 @@ from windlass.core.result import open_questions
 from windlass.core.session_summary import UNFINISHED_STATES
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.journals import append_facts, start_append
 
 NEEDLE = "the lighthouse keeper"
 WORDS = ("orchard", "ledger", "harbour", "copper", "garden", "winter", "letter", "bridge")
@@ -52,7 +53,8 @@ async def build_library(path: Path, sessions: int) -> TimeTaken:
             some = range(start, min(start + IN_FLIGHT, sessions))
             await asyncio.gather(
                 *(
-                    journal.append(
+                    start_append(
+                        journal,
                         f"s-{at}",
                         _fill_template(kinds[_template_of(at, sessions)], at, rolls, began),
                     )
@@ -133,7 +135,7 @@ async def prune_library(path: Path, sessions: int) -> tuple[TimeTaken, int, floa
             at = 0
             while not over.is_set():
                 began = time.perf_counter()
-                await journal.append(f"meanwhile-{at}", [*ended])
+                await append_facts(journal, f"meanwhile-{at}", [*ended])
                 longest = max(longest, time.perf_counter() - began)
                 at += 1
                 await asyncio.sleep(0.02)

@@ -21,6 +21,7 @@ from windlass.agent.agent import Agent
 from windlass.core.errors import SessionBusy, WindlassError
 from windlass.core.events import Fact, StepProposed
 from windlass.core.fold.run import fold
+from windlass.core.session_summary import SessionSummary
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.journals.stored_journal import StoredJournal
@@ -40,8 +41,10 @@ class _NotesReplies(StoredJournal):
     notes: Path | None = None
 
     @override
-    def append(self, session: str, facts: Sequence[Fact]) -> asyncio.Future[None]:
-        done = super().append(session, facts)
+    def append(
+        self, session: str, facts: Sequence[Fact], row: SessionSummary
+    ) -> asyncio.Future[None]:
+        done = super().append(session, facts, row)
         last = facts[-1] if facts else None
         if self.notes is not None and isinstance(last, StepProposed):
             done.add_done_callback(partial(_note_durable, self.notes, last.seq))

@@ -35,6 +35,7 @@ from windlass.core.state import State
 from windlass.core.verdicts import Allow
 from windlass.journals.forking import fork
 from windlass.journals.memory import MemoryJournal
+from windlass.testing.journals import append_facts
 
 SESSION = "s"
 TOOL = ToolSpec("send", "Sends a message.", {"type": "object"}, effect="write")
@@ -137,7 +138,7 @@ class FactLog:
 
 async def _fork_facts(facts: Sequence[Fact], at: int) -> Sequence[Fact]:
     journal = MemoryJournal()
-    await journal.append(SESSION, facts)
+    await append_facts(journal, SESSION, facts)
     return await journal.read(await fork(journal, SESSION, at))
 
 

@@ -25,6 +25,7 @@ from windlass.core.limits import Amount, Budget
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
 from windlass.core.messages import Purpose, Usage
 from windlass.core.questions import APPROVER, Decision, QuestionRow
+from windlass.core.session_summary import SessionSummary
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Lease, ProvenAnswers, SharedRecord
 from windlass.testing.faults import PowerCut
@@ -201,17 +202,17 @@ class SimJournal:
         self._power.check_on()
         return await self._store.read(session, after)
 
-    def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
-        return asyncio.create_task(self._append_facts(session, facts), name="journal")
+    def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
+        return asyncio.create_task(self._append_facts(session, facts, row), name="journal")
 
-    async def _append_facts(self, session: str, facts: Sequence[Fact]) -> None:
+    async def _append_facts(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> None:
         power = self._power
         power.begin_write()
         write = power.writes
         if self._wait_s:
             await asyncio.sleep(self._wait_s)
             power.check_on()
-        await self._store.append(session, facts)
+        await self._store.append(session, facts, row)
         self._recorded.update((session, fact.seq) for fact in facts)
         self._outside.started.update(fact.key for fact in facts if isinstance(fact, CallStarted))
         if session == self._outside.plan.session:
@@ -326,7 +327,8 @@ class IntruderJournal:
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         return await self._outside.store.read(session, after)
 
-    def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
+    def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
+        del row
         self._outside.problems.append(f"a second process wrote {facts[0]} into {session}")
         raise SessionBusy("an intruder may not write")
 

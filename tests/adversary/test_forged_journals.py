@@ -23,6 +23,7 @@ from windlass.journals.forking import fork
 from windlass.journals.signing import load_key
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import FixedGate, ScriptedModel, call, say
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
 
 pytestmark = [pytest.mark.contract("J7"), pytest.mark.realtime]
@@ -87,9 +88,9 @@ async def problems_of(path: Path, session: str) -> str:
 async def append_notes(path: Path) -> None:
     """Records behind the last anchor: nothing about the state of the session changes with them."""
     with SqliteJournal(path) as journal:
-        await journal.append("s", note_facts(1, 3))
-        await journal.append("s", note_facts(4, 6))
-        await journal.append("s", note_facts(7, 8))
+        await append_facts(journal, "s", note_facts(1, 3))
+        await append_facts(journal, "s", note_facts(4, 6))
+        await append_facts(journal, "s", note_facts(7, 8))
         assert await journal.verify("s") == []
 
 
@@ -117,29 +118,29 @@ async def test_the_next_append_does_not_cover_a_forgery_up(path: Path) -> None:
     await append_notes(path)
     rewrite(path, "s", lambda records: records.pop())
     with SqliteJournal(path) as journal:
-        await journal.append("s", note_facts(8, 9))
-        await journal.append("s", note_facts(10, 11))
+        await append_facts(journal, "s", note_facts(8, 9))
+        await append_facts(journal, "s", note_facts(10, 11))
     assert "does not end as the user's key says" in await problems_of(path, "s")
     with SqliteJournal(path) as journal:
         await journal.accept()
         assert await journal.verify("s") == []
-        await journal.append("s", note_facts(12, 12))
+        await append_facts(journal, "s", note_facts(12, 12))
     assert await problems_of(path, "s") == ""
 
 
 async def test_a_process_that_is_open_meanwhile_does_not_cover_it_up_either(path: Path) -> None:
     with SqliteJournal(path) as journal:
-        await journal.append("s", note_facts(1, 3))
-        await journal.append("s", note_facts(4, 6))
+        await append_facts(journal, "s", note_facts(1, 3))
+        await append_facts(journal, "s", note_facts(4, 6))
         rewrite(path, "s", lambda records: records[4].update(text="forged"))
-        await journal.append("s", note_facts(7, 8))
+        await append_facts(journal, "s", note_facts(7, 8))
         assert "does not end" in str(await journal.verify("s"))
 
 
 async def test_a_seal_is_for_one_session_and_one_place(path: Path) -> None:
     await append_notes(path)
     with SqliteJournal(path) as journal:
-        await journal.append("t", note_facts(1, 8))
+        await append_facts(journal, "t", note_facts(1, 8))
     change(path, "UPDATE sessions SET seal = (SELECT seal FROM sessions WHERE session = 's')")
     assert "does not end" in await problems_of(path, "t")
     change(path, "UPDATE sessions SET seal = ''")
@@ -191,7 +192,7 @@ async def test_budgets_that_were_emptied_together_are_found(path: Path) -> None:
     """All rows of the shares and of the sums are gone, so that they fit one another."""
     budget = Budget("team", usd=5)
     with SqliteJournal(path) as journal:
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
         await journal.draw_budget(budget, "s", 1, Amount(usd=Decimal(3)))
         await journal.settle_budget(budget, "s", 1, Amount(usd=Decimal(2)))
         await journal.draw_budget(Budget("other", tokens=9), "s", 1, Amount(tokens=3))
@@ -218,7 +219,7 @@ async def test_the_mark_outside_knows_of_an_answer_at_once(path: Path) -> None:
         first = await agent.run("Send it.", session="s")
         copy = path.with_name("copy.db")
         change(path, f"VACUUM INTO '{copy}'")
-        await journal.append("t", note_facts(1, 1))
+        await append_facts(journal, "t", note_facts(1, 1))
         await agent.answer("s", first.questions[0].call.id, Allow(), by="ann")
         with SqliteJournal(copy) as older:
             assert "older than it was" in str(await older.check())
@@ -239,7 +240,7 @@ async def test_two_journals_that_were_swapped_are_found(path: Path, tmp_path: Pa
     other = tmp_path / "other.db"
     for place, text in ((path, "mine"), (other, "other")):
         with SqliteJournal(place) as journal:
-            await journal.append("s", note_facts(1, 3, text))
+            await append_facts(journal, "s", note_facts(1, 3, text))
     moved = apsw.Connection(str(path))
     moved.execute("ATTACH ? AS other", (str(other),))
     for table in ("sessions", "records", "anchors"):

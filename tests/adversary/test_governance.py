@@ -46,6 +46,7 @@ from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Gate, GateRequest
 from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call
+from windlass.testing.journals import append_facts
 
 Odd = Any
 sent: list[tuple[str, object]] = []
@@ -79,7 +80,7 @@ async def upto(journal: MemoryJournal, kind: type[Fact], *, into: str = "cut") -
     """A session whose driver died right after a fact of this kind."""
     facts = await journal.read("s")
     last = max(at for at, fact in enumerate(facts, 1) if isinstance(fact, kind))
-    await journal.append(into, facts[:last])
+    await append_facts(journal, into, facts[:last])
 
 
 # ── what a gate is shown ─────────────────────────────────────────────────────

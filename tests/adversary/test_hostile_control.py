@@ -19,6 +19,7 @@ from windlass.journals.archive import export_session, import_session
 from windlass.journals.forking import fork
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import ScriptedModel, call
+from windlass.testing.journals import append_facts
 
 pytestmark = pytest.mark.contract("J8")
 
@@ -46,7 +47,7 @@ async def add_facts(*more: Fact) -> list[Fact]:
 async def import_facts(facts: list[Fact]) -> MemoryJournal:
     """What an attacker wrote, exported there and imported here."""
     theirs = MemoryJournal()
-    await theirs.append("s", facts)
+    await append_facts(theirs, "s", facts)
     page = io.BytesIO()
     await export_session(theirs, "s", page.write)
     ours = MemoryJournal()

@@ -35,6 +35,7 @@ from windlass.journals.archive import export_session, import_session
 from windlass.journals.forking import fork
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call
+from windlass.testing.journals import append_facts
 from windlass.tools.shell.sandbox import Sandbox
 from windlass.tools.shell.shell_tools import shell_tools
 
@@ -306,8 +307,8 @@ async def test_abandoning_forgets_no_money(clock: VirtualClock) -> None:
     await boss.run("Go.", session="s", on_event=seen.append)
     started = next(event for event in seen if isinstance(event, CallStarted))
     inner = f"s/{started.call_id}"
-    await crashed.append("s", (await whole.read("s"))[: started.seq])
-    await crashed.append(inner, await whole.read(inner))
+    await append_facts(crashed, "s", (await whole.read("s"))[: started.seq])
+    await append_facts(crashed, inner, await whole.read(inner))
     paid = fold(inner, await crashed.read(inner)).ledger.known_usd
     boss = Agent(
         ScriptedModel([], info=info("boss")),

@@ -38,6 +38,7 @@ from windlass.core.errors import (
     QuestionDecided,
 )
 from windlass.core.events import AttemptDiscarded, CallFinished, ReplyPiece, ThinkingDelta
+from windlass.core.session_summary import SessionSummary
 from windlass.core.setup import LoopPolicy, ModelInfo, Price, RetryPolicy
 from windlass.core.verdicts import Deny, Verdict
 from windlass.core.view import Prompt
@@ -84,10 +85,10 @@ class SlowJournal:
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         return await self._journal.read(session, after)
 
-    async def append(self, session: str, facts: Sequence[Fact]) -> None:
+    async def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> None:
         if any(isinstance(fact, self._kind) for fact in facts):
             await asyncio.sleep(self._delay_s)
-        await self._journal.append(session, facts)
+        await self._journal.append(session, facts, row)
 
 
 # ── What is written must be readable ─────────────────────────────────────────
@@ -613,11 +614,13 @@ async def test_a_journal_that_raises_at_once_has_failed() -> None:
         async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
             return await self.inner.read(session, after)
 
-        def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
+        def append(
+            self, session: str, facts: Sequence[Fact], row: SessionSummary
+        ) -> Awaitable[None]:
             self.appends += 1
             if self.appends == 2:
                 raise OSError("no space left on device")
-            return self.inner.append(session, facts)
+            return self.inner.append(session, facts, row)
 
     with pytest.raises(RunFailed) as failed:
         await Agent(ScriptedModel(["Done."]), journal=Raising()).run("Go.")

@@ -57,6 +57,7 @@ from windlass.testing import (
     stall,
     usage,
 )
+from windlass.testing.journals import append_facts
 
 PRICED = ModelInfo("scripted:model", Price(Decimal(1), Decimal(10)), output_max=100)
 
@@ -350,7 +351,7 @@ async def test_two_drivers_never_write_the_same_opening(clock: VirtualClock) -> 
     openings: list[Fact] = []
     for _ in range(2):
         copy = MemoryJournal()
-        await copy.append(session, left)
+        await append_facts(copy, session, left)
         # A clock that is behind the records: all facts get the time of the last one.
         behind = VirtualClock(epoch=0.0, seed=len(openings))
         agent = Agent(ScriptedModel(["Two."]), tools=[add], journal=copy, clock=behind)

@@ -13,6 +13,7 @@ from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
 from windlass.models.options import choose_effort
 from windlass.testing import ScriptedModel, ScriptedReply, VirtualClock, call
+from windlass.testing.journals import append_facts
 
 READER = "read_artifact"
 LONG = "much to see\n" * 10_000
@@ -86,7 +87,7 @@ async def test_a_later_run_and_a_resumed_one_agree() -> None:
     assert READER in offered(second.prompts[0])
     # A driver that died behind the shortened result, and the one that takes over.
     finished = next(at for at, fact in enumerate(facts) if isinstance(fact, CallFinished))
-    await journal.append("cut", facts[: finished + 1])
+    await append_facts(journal, "cut", facts[: finished + 1])
     with ScriptedModel(["Long."]) as third:
         await Agent(third, tools=[report], journal=journal).resume("cut")
     assert READER in offered(third.prompts[0])

@@ -22,6 +22,7 @@ from windlass.core.fold.run import fold
 from windlass.core.mail import PauseMail, SteerMail
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import BareJournal, ScriptedModel, call
+from windlass.testing.journals import append_facts
 
 
 @tool(effect="read")
@@ -102,7 +103,7 @@ async def test_a_pause_that_nobody_drives_ends_with_nothing_but_the_journal() ->
     state = fold("s", await journal.read("s"))
     facts = (RunPaused("lunch", seq=state.seq + 1, at=state.at),)
     facts += (RunReleased("paused", seq=state.seq + 2, at=state.at),)
-    await journal.append("s", facts)
+    await append_facts(journal, "s", facts)
     raised = await windlass.raise_limits(journal, "s", RaisedLimits(steps=9), by="ada")
     assert isinstance(await raised.taken(), LimitsRaised)
     continued = await windlass.resume(journal, "s", by="ada")

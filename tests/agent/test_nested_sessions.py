@@ -17,6 +17,7 @@ from windlass.core.live_batch import FactMark
 from windlass.core.messages import TextPart
 from windlass.core.secrets.mask import Mask
 from windlass.journals.memory import MemoryJournal
+from windlass.testing.journals import append_facts
 
 SECRET = "hunter2-of-the-hill"
 
@@ -29,7 +30,7 @@ async def make_journal() -> tuple[MemoryJournal, list[Fact]]:
         AttemptStarted(1, 2, "m", Reservation(1, 1), seq=4),
     ]
     journal = MemoryJournal()
-    await journal.append("s/c", facts)
+    await append_facts(journal, "s/c", facts)
     return journal, facts
 
 

@@ -36,6 +36,7 @@ from windlass.testing import (
     stall,
     think,
 )
+from windlass.testing.journals import append_facts
 
 pytestmark = pytest.mark.contract("G3")
 BAD = "the launch code"
@@ -196,7 +197,7 @@ async def test_a_reply_that_nobody_judged_before_a_crash_is_not_shown(clock: Vir
     facts = await store.read("s")
     left = MemoryJournal()
     at = next(n for n, fact in enumerate(facts) if isinstance(fact, StepProposed))
-    await left.append("s", facts[: at + 1])
+    await append_facts(left, "s", facts[: at + 1])
     other = Agent(ScriptedModel(["-"]), gate=gate(), journal=left, clock=clock)
     trace = Trace([event async for event in other.watch("s")])
     assert [step.reply.text for step in trace.of_type(StepProposed)] == ["[withheld]"]

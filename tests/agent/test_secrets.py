@@ -34,6 +34,7 @@ from windlass import (
 from windlass.core.errors import ModelError
 from windlass.core.secrets.mask import Mask
 from windlass.core.secrets.secret import Secret
+from windlass.core.session_summary import SessionSummary
 from windlass.core.view import Prompt
 from windlass.environ import find_secrets
 from windlass.journals.memory import MemoryJournal
@@ -254,10 +255,10 @@ async def test_what_a_gate_says_is_masked_too(clock: VirtualClock) -> None:
 async def test_a_journal_that_fails_with_a_secret_keeps_it(clock: VirtualClock) -> None:
     class Failing(MemoryJournal):
         @override
-        def append(self, session: str, facts: Any) -> Any:
+        def append(self, session: str, facts: Any, row: SessionSummary) -> Any:
             if any(isinstance(fact, StepProposed) for fact in facts):
                 raise OSError(f"cannot reach postgres://app:{CANARIES['address']}@db")
-            return super().append(session, facts)
+            return super().append(session, facts, row)
 
     trace = Trace()
     with pytest.raises(RunFailed) as raised:

@@ -15,6 +15,7 @@ from windlass.core.mail import CancelMail, PromptMail
 from windlass.core.messages import UserMessage
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call, say, stall
+from windlass.testing.journals import append_facts
 
 
 @tool(effect="read")
@@ -77,7 +78,7 @@ async def test_a_session_that_leads_nowhere_is_parked_until_somebody_resumes_it(
     await left_open(journal, "a", script=stall())
     for _ in range(2):
         state = fold("a", await journal.read("a"))
-        await journal.append("a", [RunResumed(seq=state.seq + 1, at=state.at)])
+        await append_facts(journal, "a", [RunResumed(seq=state.seq + 1, at=state.at)])
     agent = make_agent(journal, say("Done."))
     assert (await agent.sweep(tries_max=3)).parked == ("a",)
     pauses = [fact for fact in await journal.read("a") if isinstance(fact, RunPaused)]
@@ -98,7 +99,7 @@ async def test_a_run_that_drivers_let_go_of_is_not_parked() -> None:
         facts: list[Any] = [RunResumed(seq=state.seq + 1, at=state.at)]
         if number % 4:
             facts.append(RunReleased("deployed", seq=state.seq + 2, at=state.at))
-        await journal.append("a", facts)
+        await append_facts(journal, "a", facts)
     run = fold("a", await journal.read("a")).run
     assert run is not None
     assert len(run.fruitless) == 3
@@ -114,7 +115,7 @@ async def test_a_root_may_have_any_name_and_a_sub_agent_is_known_by_its_facts() 
     below = f"{root}/c1_0"
     (first, *_) = await journal.read(root)
     assert isinstance(first, RunStarted)
-    await journal.append(below, [replace(first, parent=below)])
+    await append_facts(journal, below, [replace(first, parent=below)])
     await journal.post_mail(below, PromptMail(prompt=(TextPart("More."),)))
     report = await make_agent(journal, say("Done.")).sweep()
     assert report.driven == (root,)
@@ -126,7 +127,7 @@ async def test_a_corrupt_session_does_not_stop_the_sweep() -> None:
     await left_open(journal, "a")
     await left_open(journal, "b")
     state = fold("b", await journal.read("b"))
-    await journal.append("b", [RunContinued(seq=state.seq + 1, at=state.at)])
+    await append_facts(journal, "b", [RunContinued(seq=state.seq + 1, at=state.at)])
     report = await make_agent(journal, say("Done.")).sweep()
     assert (report.driven, report.failed) == (("a",), ("b",))
 

@@ -25,6 +25,7 @@ from windlass.core.events import (
 )
 from windlass.core.fold.run import fold
 from windlass.core.messages import UserMessage
+from windlass.core.session_summary import SessionSummary
 from windlass.core.verdicts import Allow, Ask, Deny
 from windlass.gates import ask
 from windlass.journals import SqliteJournal, fork
@@ -32,6 +33,7 @@ from windlass.journals.memory import MemoryJournal
 from windlass.testing import ScriptedModel, call
 from windlass.testing.faults import PowerCut, PowerCutJournal
 from windlass.testing.gates import FixedGate
+from windlass.testing.journals import append_facts
 from windlass.tools import RunContext, Toolbox, Workspace, file_tools
 
 
@@ -254,7 +256,7 @@ async def test_what_is_due_survives_a_death_between_the_two_runs() -> None:
     whole = await journal.read("whole")
     ended = next(at for at, fact in enumerate(whole, 1) if isinstance(fact, RunEnded))
     hotel.booked = ["a", "b"]
-    await journal.append("s", [_in_session("s", fact) for fact in whole[:ended]])
+    await append_facts(journal, "s", [_in_session("s", fact) for fact in whole[:ended]])
     assert {each.session: each.state for each in await journal.sessions()}["s"] == "open"
     with pytest.raises(RunUnfinished, match="to be undone first"):
         await agent.run("More.", session="s")
@@ -333,10 +335,10 @@ class DeadAtResult(PowerCutJournal):
         super().__init__(journal, at=0)
 
     @override
-    def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
+    def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
         if any(isinstance(fact, CallFinished) for fact in facts):
             self._at = self.appends + 1
-        return super().append(session, facts)
+        return super().append(session, facts, row)
 
 
 ASKING = LoopPolicy(on_unknown="ask")

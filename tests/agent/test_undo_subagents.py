@@ -14,6 +14,7 @@ from windlass.journals.memory import MemoryJournal
 from windlass.testing import ScriptedModel, call
 from windlass.testing.faults import PowerCut, PowerCutJournal
 from windlass.testing.gates import FixedGate
+from windlass.testing.journals import append_facts
 from windlass.tools import RunContext, Tool
 
 Effect = Literal["write", "idempotent"]
@@ -243,8 +244,8 @@ async def test_killed_before_the_undo_a_sweep_undoes_the_sub_agent_too() -> None
     ended = next(at for at, fact in enumerate(facts, 1) if isinstance(fact, RunEnded))
     child = await whole.read("s/c2_0")
     child_ended = next(at for at, fact in enumerate(child, 1) if isinstance(fact, RunEnded))
-    await journal.append("s/c2_0", child[:child_ended])
-    await journal.append("s", facts[:ended])
+    await append_facts(journal, "s/c2_0", child[:child_ended])
+    await append_facts(journal, "s", facts[:ended])
     ledger.entries = ["a", "b", "c", "d"]
     ledger.log = []
     assert sum(isinstance(fact, StepProposed) for fact in facts) == 3

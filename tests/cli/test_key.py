@@ -20,6 +20,7 @@ from windlass.core.verdicts import Ask
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.journals.service_keys import ServiceKeys, read_public_key
 from windlass.testing import FixedGate, ScriptedModel, call
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
 
 pytestmark = [pytest.mark.contract("D3"), pytest.mark.realtime, pytest.mark.slow]
@@ -41,7 +42,7 @@ def dsn(tmp_path: Path) -> str:
 
     async def begin() -> None:
         async with PostgresJournal(place, keys=ServiceKeys()) as journal:
-            await journal.append("s", note_facts(1, 2))
+            await append_facts(journal, "s", note_facts(1, 2))
             await journal.put_record("token", "t", b"a", 0)
 
     asyncio.run(begin())

@@ -24,6 +24,7 @@ from windlass.core.events import RULES_VERSION, CallJudged, Fact, RunStarted
 from windlass.core.messages import ImagePart, TextPart, ThinkingPart
 from windlass.core.verdicts import Ask
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import facts_of_every_kind
 
 pytestmark = pytest.mark.slow
@@ -67,10 +68,10 @@ def path(tmp_path: Path) -> Path:
     file, played = tmp_path / "sessions.db", play_of(4)
 
     async def fill(journal: SqliteJournal) -> None:
-        await journal.append("weather-1", aged(done(), 40))
-        await journal.append("letter-1", aged(waiting(), 35))
-        await journal.append("letter-2", aged(open_still(), 1))
-        await journal.append("sim", played)
+        await append_facts(journal, "weather-1", aged(done(), 40))
+        await append_facts(journal, "letter-1", aged(waiting(), 35))
+        await append_facts(journal, "letter-2", aged(open_still(), 1))
+        await append_facts(journal, "sim", played)
 
     with SqliteJournal(file) as journal:
         asyncio.run(fill(journal))
@@ -244,7 +245,7 @@ def test_a_session_is_run_again_from_its_journal(path: Path) -> None:
 @pytest.mark.contract("J8")
 def test_what_older_rules_made_is_told_and_is_no_failure(path: Path) -> None:
     async def fill(journal: SqliteJournal) -> None:
-        await journal.append("old", facts_of_every_kind())
+        await append_facts(journal, "old", facts_of_every_kind())
 
     with SqliteJournal(path) as journal:
         asyncio.run(fill(journal))

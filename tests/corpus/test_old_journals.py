@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import write
+from msgspec.structs import replace
 
+import write_corpus
 from old_sessions import ASKED, LEFT_OPEN, READING, SAMPLES, WRITING, World, agent_of
 from windlass.core.audit.explain import explain
 from windlass.core.audit.replay import replay
@@ -18,13 +19,14 @@ from windlass.core.fold.run import fold
 from windlass.core.messages import ImagePart
 from windlass.core.result import open_questions
 from windlass.core.session_query import sort_sessions
-from windlass.core.session_summary import SessionSummary, advance_summary
+from windlass.core.session_summary import SessionSummary, row_of
 from windlass.core.verdicts import Allow
 from windlass.journals.archive import export_session, import_session
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
+from windlass.testing.journals import append_facts
 
 THIS_VERSION = "this version"
 RELEASES = [path.parent.name for path in sorted(Path(__file__).parent.glob("*/journal.db.gz"))]
@@ -37,7 +39,7 @@ pytestmark = [pytest.mark.contract("J11"), pytest.mark.realtime]
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus that this version has just written."""
     folder = tmp_path_factory.mktemp("corpus")
-    asyncio.run(write.write_file(folder))
+    asyncio.run(write_corpus.write_file(folder))
     return folder
 
 
@@ -64,7 +66,7 @@ async def restored(version: Path, folder: Path) -> AsyncIterator[PostgresJournal
     asyncpg = pytest.importorskip("asyncpg")
     if not (version / "postgres.sql.gz").exists():
         empty = await asyncio.to_thread(postgres.dsn_of, version)
-        await write.write_database(version, empty)
+        await write_corpus.write_database(version, empty)
     dsn = await asyncio.to_thread(postgres.dsn_of, folder)
     connection = await asyncpg.connect(dsn)
     try:
@@ -109,7 +111,9 @@ async def turn_pages(journal: SqliteJournal | PostgresJournal) -> None:
         found += page
         cursor = page.cursor
     facts = {one.session: await journal.read(one.session) for one in found}
-    folded = [advance_summary(SessionSummary(name), facts[name]) for name in facts]
+    folded = [
+        replace(row_of(fold(one.session, facts[one.session])), changed=one.changed) for one in found
+    ]
     assert found == sort_sessions(folded)
     for one in found:
         names = [each.session for each in folded if each.caller == one.caller]
@@ -187,7 +191,7 @@ async def test_what_was_exported_is_taken_in(version: Path, tmp_path: Path) -> N
             assert isinstance(mark, SessionImported)
             assert facts == list(await file.read(session))
             sound(session, [*facts, mark])
-            await unmarked.append(session, facts)
+            await append_facts(unmarked, session, facts)
             again = io.BytesIO()
             await export_session(unmarked, session, again.write)
             assert await _read_export(again.getvalue()) == facts

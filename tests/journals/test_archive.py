@@ -19,6 +19,7 @@ from windlass.core.fold.run import fold
 from windlass.core.messages import Effect, ImagePart, TextPart, ToolResult
 from windlass.core.moves import ClearedCall
 from windlass.core.result import open_questions
+from windlass.core.session_summary import SessionSummary
 from windlass.core.setup import LoopPolicy
 from windlass.core.verdicts import Allow
 from windlass.journals.archive import export_session, import_session
@@ -29,6 +30,7 @@ from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import CallContext, Journal, ReconcileOutcome
 from windlass.testing import RecordingTools, ScriptedModel, call
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
 SESSION = "a session"
@@ -36,7 +38,7 @@ SESSION = "a session"
 
 async def filled_journal(facts: Sequence[Fact] | None = None) -> MemoryJournal:
     journal = MemoryJournal()
-    await journal.append(SESSION, facts_of_every_kind() if facts is None else facts)
+    await append_facts(journal, SESSION, facts_of_every_kind() if facts is None else facts)
     return journal
 
 
@@ -71,7 +73,7 @@ async def test_what_was_exported_is_taken_in_as_it_was() -> None:
 async def test_a_file_has_the_hashes_of_the_store(tmp_path: Path) -> None:
     """J7: what SQLite holds and what a file holds are proved by the same chain."""
     with SqliteJournal(tmp_path / "one.db") as one, SqliteJournal(tmp_path / "two.db") as two:
-        await one.append(SESSION, facts_of_every_kind())
+        await append_facts(one, SESSION, facts_of_every_kind())
         page = await export_bytes(one)
         await import_session(two, io.BytesIO(page))
         assert await read_imported(two) == facts_of_every_kind()
@@ -188,9 +190,11 @@ class CountingJournal(MemoryJournal):
     appends = 0
 
     @override
-    def append(self, session: str, facts: Sequence[Fact]) -> "asyncio.Future[None]":
+    def append(
+        self, session: str, facts: Sequence[Fact], row: SessionSummary
+    ) -> "asyncio.Future[None]":
         self.appends += 1
-        return super().append(session, facts)
+        return super().append(session, facts, row)
 
 
 async def test_a_session_is_never_imported_in_part() -> None:
@@ -213,7 +217,7 @@ def test_a_fork_can_begin_at_any_record_of_any_session() -> None:
 
 async def fork_at_every_record(facts: Sequence[Fact]) -> None:
     journal = MemoryJournal()
-    await journal.append("sim", facts)
+    await append_facts(journal, "sim", facts)
     for at in range(1, len(facts) + 1):
         name = await fork(journal, "sim", at)
         told = await journal.read(name)

@@ -12,6 +12,7 @@ from windlass.core.events import MailRefused
 from windlass.core.mail import CancelMail, PromptMail
 from windlass.core.messages import TextPart
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
 
 pytestmark = [pytest.mark.contract("D4"), pytest.mark.realtime]
@@ -19,11 +20,11 @@ pytestmark = [pytest.mark.contract("D4"), pytest.mark.realtime]
 
 async def fill(journal: Any) -> None:
     """Leave a session with a message that was taken, one that was removed and one that waits."""
-    await journal.append("s", note_facts(1, 2))
+    await append_facts(journal, "s", note_facts(1, 2))
     for nth in range(1, 4):
         await journal.post_mail("s", CancelMail(run=1), key=f"k{nth}", by="ann")
     refused = MailRefused(mail=1, kind="cancel", reason="no run", seq=3, at=1.0)
-    await journal.append("s", [refused])
+    await append_facts(journal, "s", [refused])
     await journal.remove_mail("s", "control", 2)
     await journal.post_mail("s", PromptMail(prompt=(TextPart("next"),)))
     await journal.remove_mail("s", "prompts", 1)
@@ -39,7 +40,7 @@ async def check_restored(journal: Any) -> None:
     assert (await journal.post_mail("s", CancelMail(run=1))).number == 4
     assert (await journal.post_mail("s", PromptMail(prompt=(TextPart("go"),)))).number == 2
     assert await journal.verify("s") == []
-    await journal.append("s", note_facts(4, 4))
+    await append_facts(journal, "s", note_facts(4, 4))
     assert [one.session for one in await journal.sessions()] == ["s"]
 
 
@@ -60,7 +61,7 @@ async def test_a_file_is_saved_in_use_and_restored(tmp_path: Path, how: str) -> 
                 backup.step()
             target.close()
         source.close()
-        await journal.append("s", note_facts(4, 9))
+        await append_facts(journal, "s", note_facts(4, 9))
         held.release()
     with SqliteJournal(saved) as journal:
         await check_restored(journal)
@@ -88,7 +89,7 @@ async def test_a_database_is_saved_in_use_and_restored(tmp_path: Path) -> None:
             held = await journal.lease("s")
             command = [str(programs[0]), "-n", "windlass", "--inserts", "-d", first]
             dump = await asyncio.to_thread(subprocess.check_output, command, text=True)
-            await journal.append("s", note_facts(4, 9))
+            await append_facts(journal, "s", note_facts(4, 9))
             held.release()
         lines = [line for line in dump.splitlines() if not line.startswith("\\")]
         server = await asyncpg.connect(second)

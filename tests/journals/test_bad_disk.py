@@ -11,7 +11,7 @@ from disk import FaultyDisk
 from windlass.core.errors import JournalFailed
 from windlass.core.limits import Amount, Budget
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing.journals import error_of
+from windlass.testing.journals import append_facts, error_of
 from windlass.testing.samples import note_facts
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 async def test_what_a_bad_disk_did_not_keep_was_not_given(path: Path, trouble: str) -> None:
     """J1: a draw, or a kept result, that fails has not happened, and can be done again."""
     with FaultyDisk() as disk, SqliteJournal(path) as journal:
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
         assert await journal.draw_budget(BUDGET, "s", 1, Amount(tokens=10)) == Amount(tokens=10)
         setattr(disk, trouble, True)
         failing = (
@@ -52,7 +52,7 @@ async def test_what_a_bad_disk_did_not_keep_was_not_given(path: Path, trouble: s
 async def test_a_disk_that_gives_nothing_back_is_no_empty_session(path: Path) -> None:
     """J10."""
     with SqliteJournal(path) as journal:
-        await journal.append("s", note_facts(1, 500))
+        await append_facts(journal, "s", note_facts(1, 500))
     with FaultyDisk() as disk, SqliteJournal(path) as journal:
         disk.unreadable = True
         for asked in (journal.read("s"), journal.sessions(), journal.get_blob("s", "0" * 16)):
@@ -69,7 +69,7 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def write(journal: SqliteJournal) -> None:
         for last in range(3, 31, 3):
-            await journal.append("s", note_facts(last - 2, last))
+            await append_facts(journal, "s", note_facts(last - 2, last))
 
     with SqliteJournal(path) as journal:
         asyncio.run(write(journal))
@@ -91,7 +91,7 @@ def count_kept_records(torn: Path, path: Path, log: bytes) -> int:
         assert await journal.verify("s") == []
         # A cut may take away what was acknowledged, and the mark outside of the file then says so.
         assert await journal.check() == [] or len(facts) < 30
-        await journal.append("s", note_facts(len(facts) + 1, len(facts) + 1))
+        await append_facts(journal, "s", note_facts(len(facts) + 1, len(facts) + 1))
         return len(facts)
 
     with SqliteJournal(path) as journal:
@@ -123,7 +123,7 @@ def test_after_a_close_the_file_alone_is_whole(path: Path) -> None:
     """J10: a copy of it is a copy of all sessions."""
 
     async def fill(journal: SqliteJournal) -> None:
-        await journal.append("s", note_facts(1, 30))
+        await append_facts(journal, "s", note_facts(1, 30))
 
     async def look(journal: SqliteJournal) -> None:
         assert list(await journal.read("s")) == note_facts(1, 30)

@@ -18,7 +18,7 @@ from windlass.core.limits import Amount, Budget
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.budgets import is_within_budget
-from windlass.testing.journals import error_of
+from windlass.testing.journals import append_facts, error_of
 from windlass.testing.samples import note_facts
 
 pytestmark = pytest.mark.slow
@@ -143,7 +143,7 @@ async def test_a_deleted_session_has_spent_what_it_spent(tmp_path: Path, kind: s
     """And a new one of its name starts with nothing."""
     budget = Budget("team", Decimal(1))
     async with open_store(tmp_path, kind) as journal:
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
         await journal.draw_budget(budget, "s", 1, Amount(Decimal("0.6")))
         await journal.delete("s")
         assert await journal.read_spending(budget) == Amount(Decimal("0.6"))

@@ -10,6 +10,7 @@ from processes import start_child
 from windlass.core.errors import JournalFailed
 from windlass.journals.sqlite import mailbox as sqlite
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
 
 
@@ -25,8 +26,8 @@ async def test_another_process_hears_each_record(path: Path) -> None:
     with SqliteJournal(path) as journal, start_child("follow", path) as follower:
         assert follower.read_line() == "ready"
         for fact in note_facts(1, 20):
-            await journal.append("another", [fact])
-            await journal.append("s", [fact])
+            await append_facts(journal, "another", [fact])
+            await append_facts(journal, "s", [fact])
             if fact.seq % 5 == 0:
                 said = [await asyncio.to_thread(follower.read_line) for _ in range(5)]
                 assert said == [str(seq) for seq in range(fact.seq - 4, fact.seq + 1)]
@@ -41,8 +42,8 @@ async def test_who_follows_through_the_journal_that_writes_need_not_look(
         for fact in note_facts(1, 5):
             heard = asyncio.create_task(journal.wait_for_append("s", fact.seq - 1))
             await asyncio.sleep(0.01)
-            await journal.append("another", [fact])
-            await journal.append("s", [fact])
+            await append_facts(journal, "another", [fact])
+            await append_facts(journal, "s", [fact])
             await heard
 
 
@@ -69,7 +70,7 @@ async def test_an_event_loop_in_another_thread_hears_too(path: Path) -> None:
         heard = asyncio.create_task(asyncio.to_thread(asyncio.run, journal.wait_for_append("s", 0)))
         while "s" not in journal._notifier._waiters:  # noqa: ASYNC110 - its loop is another one
             await asyncio.sleep(0.001)
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
         await heard
 
 

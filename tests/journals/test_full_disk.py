@@ -13,7 +13,7 @@ from nobody import as_nobody
 from windlass.core.errors import ConfigError, JournalFailed
 from windlass.journals import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing.journals import error_of
+from windlass.testing.journals import append_facts, error_of
 from windlass.testing.samples import note_facts
 
 pytestmark = [pytest.mark.slow, pytest.mark.contract("J1", "U1"), pytest.mark.realtime]
@@ -22,6 +22,7 @@ FILL = """
 import asyncio, resource, sys
 from windlass.core.errors import JournalFailed
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.journals import start_append
 from windlass.testing.samples import note_facts
 
 path, limit = sys.argv[1], int(sys.argv[2])
@@ -31,7 +32,7 @@ if limit:
 async def fill():
     with SqliteJournal(path) as journal:
         for last in range(10, 10_000, 10):
-            await journal.append("s", note_facts(last - 9, last))
+            await start_append(journal, "s", note_facts(last - 9, last))
 
 try:
     asyncio.run(fill())
@@ -88,7 +89,7 @@ def locked_up() -> Iterator[Path]:
 async def test_a_lock_file_that_may_not_be_written_is_told(locked_up: Path) -> None:
     """It does not mean that another driver has the session."""
     with SqliteJournal(locked_up) as journal:
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
         with as_nobody():
             errors = [
                 await error_of(journal.lease("s")),

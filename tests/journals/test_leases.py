@@ -16,6 +16,7 @@ from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.journals import leases
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Lease
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
 pytestmark = pytest.mark.slow
@@ -67,7 +68,7 @@ async def test_where_only_processes_have_locks_they_exclude_one_another(
 @pytest.mark.realtime
 async def test_who_stops_waiting_does_not_free_what_is_being_deleted(path: Path) -> None:
     with SqliteJournal(path) as journal:
-        await journal.append("s", note_facts(1, 3))
+        await append_facts(journal, "s", note_facts(1, 3))
         other = apsw.Connection(str(path))
         other.execute("BEGIN IMMEDIATE")
         deleting = asyncio.create_task(journal.delete("s"))
@@ -77,7 +78,7 @@ async def test_who_stops_waiting_does_not_free_what_is_being_deleted(path: Path)
         assert await journal.is_leased("s")
         other.execute("ROLLBACK")
         other.close()
-        await journal.append("another", note_facts(1, 1))
+        await append_facts(journal, "another", note_facts(1, 1))
         await journal.put_blob("another", b"the next of its kind")
         assert list(await journal.read("s")) == []
         assert not await journal.is_leased("s")
@@ -155,7 +156,7 @@ async def test_a_link_to_a_journal_has_the_same_drivers(path: Path) -> None:
 async def test_only_the_owner_may_see_who_drives(path: Path) -> None:
     beside = path.with_name("journal.db-drivers")
     with SqliteJournal(path) as journal:
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
         assert not beside.exists(), "who leases nothing leaves nothing"
         await journal.lease("s")
         assert beside.stat().st_mode & 0o777 == 0o600
@@ -202,7 +203,7 @@ async def test_pruning_spares_what_is_driven(path: Path) -> None:
     facts = facts_of_every_kind()
     with SqliteJournal(path) as journal, SqliteJournal(path) as other:
         for name in ("mine", "theirs", "old"):
-            await journal.append(name, facts)
+            await append_facts(journal, name, facts)
         await journal.lease("mine")
         lease = await other.lease("theirs")
         assert await journal.prune(before=facts[-1].at + 1) == 1

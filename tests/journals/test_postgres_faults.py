@@ -18,7 +18,7 @@ from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.limits import Amount, Budget
 from windlass.journals.postgres import config as postgres_config
 from windlass.journals.postgres.journal import PostgresJournal
-from windlass.testing.journals import append_error
+from windlass.testing.journals import append_error, append_facts, start_append
 from windlass.testing.samples import note_facts
 
 __all__ = ["stop_at_the_end"]
@@ -62,11 +62,11 @@ async def test_appends_outlast_the_loss_of_the_server(dsn: str, fault: Fault) ->
         seq = 0
         while not over.is_set():
             seq += 1
-            await journal.append(name, note_facts(seq, seq, name))
+            await append_facts(journal, name, note_facts(seq, seq, name))
         return seq
 
     async with PostgresJournal(dsn, patience_s=30) as journal:
-        await journal.append("warm", note_facts(1, 1))
+        await append_facts(journal, "warm", note_facts(1, 1))
         driving = [asyncio.create_task(drive(journal, f"s{at}")) for at in range(5)]
         await asyncio.sleep(0.05)
         await fault(dsn)
@@ -91,18 +91,18 @@ async def test_an_append_of_unknown_outcome_is_resolved(
         proxy_to(dsn) as (proxy, through),
         PostgresJournal(through, timeout_s=0.5) as journal,
     ):
-        await journal.append("other", note_facts(1, 1))
+        await append_facts(journal, "other", note_facts(1, 1))
         if first > 1:
-            await journal.append("s", note_facts(1, first - 1))
+            await append_facts(journal, "s", note_facts(1, first - 1))
         proxy.trouble = trouble
         both = (
-            journal.append("s", note_facts(first, first + 1)),
-            journal.append("t", note_facts(1, 1)),
+            start_append(journal, "s", note_facts(first, first + 1)),
+            start_append(journal, "t", note_facts(1, 1)),
         )
         await asyncio.gather(*both)
         assert proxy.made == 1
         await proxy.deliver()
-        await journal.append("s", note_facts(first + 2, first + 2))
+        await append_facts(journal, "s", note_facts(first + 2, first + 2))
         assert list(await journal.read("s")) == note_facts(1, first + 2)
         assert list(await journal.read("t")) == note_facts(1, 1)
         assert await journal.verify("s") == []
@@ -115,11 +115,11 @@ async def test_who_lost_the_race_while_cut_off_is_told(dsn: str) -> None:
         PostgresJournal(through) as one,
         PostgresJournal(dsn) as two,
     ):
-        await one.append("s", note_facts(1, 1))
+        await append_facts(one, "s", note_facts(1, 1))
         proxy.down()
-        mine = asyncio.ensure_future(one.append("s", note_facts(2, 2, "mine")))
+        mine = asyncio.ensure_future(start_append(one, "s", note_facts(2, 2, "mine")))
         await asyncio.sleep(0.01)
-        await two.append("s", note_facts(2, 2, "theirs"))
+        await append_facts(two, "s", note_facts(2, 2, "theirs"))
         await proxy.up()
         with pytest.raises(SessionBusy):
             await mine
@@ -132,7 +132,7 @@ async def test_a_server_that_stays_away_is_told_and_forgiven(dsn: str) -> None:
         proxy_to(dsn) as (proxy, through),
         PostgresJournal(through, patience_s=0.1) as journal,
     ):
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
         proxy.down()
         failed = await asyncio.gather(
             append_error(journal, "s", note_facts(2, 2)),
@@ -144,13 +144,13 @@ async def test_a_server_that_stays_away_is_told_and_forgiven(dsn: str) -> None:
             await journal.read("s")
         await proxy.up()
         assert list(await journal.read("s")) == note_facts(1, 1)
-        await journal.append("s", note_facts(2, 2))
-        await journal.append("t", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(2, 2))
+        await append_facts(journal, "t", note_facts(1, 1))
 
 
 async def test_a_statement_that_takes_too_long_is_given_up_and_not_done(dsn: str) -> None:
     async with PostgresJournal(dsn, timeout_s=0.3) as journal:
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
         stranger = await asyncpg.connect(dsn)
         async with stranger.transaction():
             await stranger.execute("SELECT FROM windlass.sessions FOR UPDATE")
@@ -159,13 +159,13 @@ async def test_a_statement_that_takes_too_long_is_given_up_and_not_done(dsn: str
         assert isinstance(error, JournalFailed)
         assert "took too long" in str(error)
         assert list(await journal.read("s")) == note_facts(1, 1)
-        await journal.append("s", note_facts(2, 2))
+        await append_facts(journal, "s", note_facts(2, 2))
 
 
 async def test_reads_and_budgets_outlast_a_lost_connection(dsn: str) -> None:
     budget = Budget("team", tokens=100)
     async with PostgresJournal(dsn) as journal:
-        await journal.append("s", note_facts(1, 3))
+        await append_facts(journal, "s", note_facts(1, 3))
         for work in (
             lambda: journal.read("s"),
             journal.sessions,
@@ -218,11 +218,11 @@ async def test_who_lost_the_lease_is_fenced_by_the_number(dsn: str) -> None:
         PostgresJournal(dsn) as two,
     ):
         old = await one.lease("s")
-        await one.append("s", note_facts(1, 1))
+        await append_facts(one, "s", note_facts(1, 1))
         proxy.down()
         await wait_until(lambda: _is_free(two))
         new = await two.lease("s")
-        await two.append("s", note_facts(2, 2, "new"))
+        await append_facts(two, "s", note_facts(2, 2, "new"))
         await proxy.up()
         assert isinstance(await append_error(one, "s", note_facts(2, 2, "old")), SessionBusy)
         old.release()
@@ -256,7 +256,7 @@ async def test_giving_up_on_a_lease_leaves_none_behind(dsn: str) -> None:
 async def test_news_come_after_a_lost_connection_too(dsn: str) -> None:
     """E5: who waits is woken, and hears the next record on a new connection."""
     async with PostgresJournal(dsn) as one, PostgresJournal(dsn) as two:
-        await one.append("s", note_facts(1, 1))
+        await append_facts(one, "s", note_facts(1, 1))
         for seq in range(2, 5):
             waiting = asyncio.create_task(two.wait_for_append("s", seq - 1))
             await asyncio.sleep(0.05)
@@ -265,7 +265,7 @@ async def test_news_come_after_a_lost_connection_too(dsn: str) -> None:
                 await waiting
             waiting = asyncio.create_task(two.wait_for_append("s", seq - 1))
             await asyncio.sleep(0.05)
-            await one.append("s", note_facts(seq, seq))
+            await append_facts(one, "s", note_facts(seq, seq))
             async with asyncio.timeout(4):
                 await waiting
             assert list(await two.read("s")) == note_facts(1, seq)
@@ -277,10 +277,10 @@ def test_a_proxy_that_makes_no_trouble_changes_nothing(dsn: str) -> None:
     async def scene() -> None:
         async with proxy_to(dsn) as (proxy, through), PostgresJournal(through) as journal:
             assert isinstance(proxy, PostgresProxy)
-            await journal.append("s", note_facts(1, 1))
+            await append_facts(journal, "s", note_facts(1, 1))
             assert proxy.made == 0
             proxy.trouble = "lose the request"
-            await journal.append("s", note_facts(2, 2))
+            await append_facts(journal, "s", note_facts(2, 2))
             assert proxy.made == 1
 
     asyncio.run(scene())

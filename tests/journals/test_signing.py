@@ -21,6 +21,7 @@ from windlass.journals.signing import load_key
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.private_files import is_private_file
 from windlass.testing import FixedGate, ScriptedModel, call, say
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
 
 pytestmark = [pytest.mark.contract("D4"), pytest.mark.realtime]
@@ -97,7 +98,7 @@ async def test_a_journal_works_without_a_key(
     monkeypatch.setenv("XDG_DATA_HOME", str(place))
     assert load_key() is None
     with SqliteJournal(tmp_path / "journal.db") as journal:
-        await journal.append("s", note_facts(1, 3))
+        await append_facts(journal, "s", note_facts(1, 3))
         assert (await journal.post_mail("s", CancelMail(run=1))).number == 1
         assert await journal.verify("s") == []
         assert await journal.check() == []
@@ -171,7 +172,7 @@ async def test_records_that_were_taken_away_are_found(path: Path) -> None:
     change(
         path,
         f"DELETE FROM records WHERE seq > {last - 2}",
-        f"UPDATE sessions SET facts = {last - 2}, summarized = 0, "
+        f"UPDATE sessions SET facts = {last - 2}, "
         f"head = (SELECT hash FROM records WHERE seq = {last - 2})",
     )
     with SqliteJournal(path) as journal:
@@ -183,7 +184,7 @@ async def test_a_deleted_session_is_found_unless_it_was_deleted_here(path: Path)
     """J7, D9."""
     with SqliteJournal(path) as journal:
         for name in ("one", "two"):
-            await journal.append(name, note_facts(1, 3))
+            await append_facts(journal, name, note_facts(1, 3))
         await journal.delete("one")
         assert await journal.check() == []
     change(path, "DELETE FROM records WHERE number = 2", "DELETE FROM sessions")
@@ -217,15 +218,15 @@ async def test_a_journal_that_was_rolled_back_is_found_and_can_be_accepted(path:
     """J7: with its anchors; a backup that a person restored is accepted by a command."""
     backup = path.with_name("backup.db")
     with SqliteJournal(path) as journal:
-        await journal.append("s", note_facts(1, 3))
+        await append_facts(journal, "s", note_facts(1, 3))
         change(path, f"VACUUM INTO '{backup}'")
-        await journal.append("t", note_facts(1, 1))
+        await append_facts(journal, "t", note_facts(1, 1))
         assert await journal.check() == []
     backup.replace(path)
     with SqliteJournal(path) as journal:
         (problem,) = await journal.check()
         assert "older than it was" in problem
-        await journal.append("u", note_facts(1, 1))
+        await append_facts(journal, "u", note_facts(1, 1))
         assert len(await journal.check()) <= 1
         await journal.accept()
         assert await journal.check() == []

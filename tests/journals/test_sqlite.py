@@ -41,7 +41,7 @@ from windlass.testing import (
     SharedQuotaConformance,
     SharedRecordsConformance,
 )
-from windlass.testing.journals import append_error
+from windlass.testing.journals import append_error, append_facts, start_append
 from windlass.testing.samples import facts_of_every_kind, note_facts, number_facts
 
 pytestmark = pytest.mark.slow
@@ -89,7 +89,7 @@ def with_journal(path: Path, scene: Scene) -> None:
 def fill_file(path: Path, sessions: int = 1) -> None:
     async def scene(journal: SqliteJournal) -> None:
         for at in range(sessions):
-            await journal.append(f"s{at}", facts_of_every_kind())
+            await append_facts(journal, f"s{at}", facts_of_every_kind())
 
     with_journal(path, scene)
 
@@ -124,11 +124,11 @@ def test_the_appends_of_all_sessions_share_a_commit_and_an_fsync(path: Path) -> 
         commits = list[int]()
         connection: Any = journal._writer._connection
         connection.set_commit_hook(lambda: bool(commits.append(1)))
-        await journal.append("first", note_facts(1, 1))
+        await append_facts(journal, "first", note_facts(1, 1))
         assert (len(commits), disk.syncs - syncs) == (1, 1)
         with hold_write_lock(path):
-            many = [journal.append(f"s{at}", note_facts(1, 2)) for at in range(200)]
-            many += [journal.append(f"s{at}", note_facts(3, 3)) for at in range(200)]
+            many = [start_append(journal, f"s{at}", note_facts(1, 2)) for at in range(200)]
+            many += [start_append(journal, f"s{at}", note_facts(3, 3)) for at in range(200)]
         await asyncio.gather(*many)
         # The writer may have taken the first few before the rest were there.
         assert len(commits) in (2, 3)
@@ -142,7 +142,7 @@ def test_the_appends_of_all_sessions_share_a_commit_and_an_fsync(path: Path) -> 
 def test_relaxed_needs_no_fsync_for_an_append(path: Path) -> None:
     async def scene(journal: SqliteJournal) -> None:
         for fact in note_facts(1, 20):
-            await journal.append("s", [fact])
+            await append_facts(journal, "s", [fact])
 
     with FaultyDisk() as disk, SqliteJournal(path, durability="relaxed") as journal:
         syncs = disk.syncs
@@ -153,7 +153,7 @@ def test_relaxed_needs_no_fsync_for_an_append(path: Path) -> None:
 def test_event_loops_in_several_threads_share_a_journal(path: Path) -> None:
     async def drive(journal: SqliteJournal, name: str) -> None:
         for fact in note_facts(1, 20, name):
-            await journal.append(name, [fact])
+            await append_facts(journal, name, [fact])
 
     names = [f"s{at}" for at in range(4)]
     with SqliteJournal(path) as journal:
@@ -178,16 +178,16 @@ def test_two_journals_on_one_file_see_one_another(path: Path) -> None:
 
     async def scene(one: SqliteJournal) -> None:
         with SqliteJournal(path) as two:
-            await one.append("s", note_facts(1, 2))
+            await append_facts(one, "s", note_facts(1, 2))
             assert isinstance(await append_error(two, "s", note_facts(2, 2)), SessionBusy)
-            await two.append("s", note_facts(3, 3))
-            await two.append("t", note_facts(1, 1))
+            await append_facts(two, "s", note_facts(3, 3))
+            await append_facts(two, "t", note_facts(1, 1))
             assert isinstance(await append_error(one, "s", note_facts(3, 3)), SessionBusy)
-            await one.append("s", note_facts(4, 4))
-            await one.append("u", note_facts(1, 1))
+            await append_facts(one, "s", note_facts(4, 4))
+            await append_facts(one, "u", note_facts(1, 1))
             assert await read_facts(two, "s") == note_facts(1, 4)
             assert await two.delete("s")
-            await one.append("s", note_facts(1, 1))
+            await append_facts(one, "s", note_facts(1, 1))
             assert [await read_facts(two, name) for name in "stu"] == [note_facts(1, 1)] * 3
 
     with_journal(path, scene)
@@ -211,7 +211,7 @@ def test_an_attachment_is_stored_once(path: Path) -> None:
 
     async def scene(journal: SqliteJournal) -> None:
         for name in ("one", "two", "three"):
-            await journal.append(name, facts)
+            await append_facts(journal, name, facts)
             assert await read_facts(journal, name) == facts
         assert run_sql(path, "SELECT count(*), sum(length(data)) FROM blobs") == [(2, 150_000)]
         assert run_sql(path, "SELECT max(length(body)) FROM records")[0][0] < 1_000
@@ -231,7 +231,7 @@ def test_a_record_costs_the_same_however_long_the_session_is(path: Path) -> None
 
     async def scene(journal: SqliteJournal) -> None:
         for first in range(1, 10_000, 1_000):
-            await journal.append("s", note_facts(first, first + 999, "x" * 400))
+            await append_facts(journal, "s", note_facts(first, first + 999, "x" * 400))
             sizes.append(run_sql(path, "PRAGMA page_count")[0][0])
 
     with_journal(path, scene)
@@ -245,10 +245,10 @@ def test_an_append_writes_three_small_pages(path: Path) -> None:
 
     async def scene(journal: SqliteJournal) -> None:
         log = path.with_name(f"{path.name}-wal")
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
         for number in range(2, 40):
             before = log.stat().st_size
-            await journal.append("s", note_facts(number, number))
+            await append_facts(journal, "s", note_facts(number, number))
             grown.append(log.stat().st_size - before)
 
     with_journal(path, scene)
@@ -262,7 +262,7 @@ def test_what_cannot_be_written_down_fails_alone(path: Path) -> None:
             ("t", note_facts(1, 1, "\ud800")),
             ("u", note_facts(1, 1)),
         ]
-        appends = (journal.append(name, facts) for name, facts in odd)
+        appends = (start_append(journal, name, facts) for name, facts in odd)
         ends = await asyncio.gather(*appends, return_exceptions=True)
         assert [type(end) for end in ends] == [JournalFailed, JournalFailed, type(None)]
 
@@ -275,9 +275,9 @@ def test_what_cannot_be_written_down_fails_alone(path: Path) -> None:
 def test_sessions_are_listed_found_and_pruned(path: Path) -> None:
     async def scene(journal: SqliteJournal) -> None:
         facts = facts_of_every_kind()
-        await journal.append("ended", facts)
-        await journal.append("open", facts[:6])
-        await journal.append("waiting", facts[:10])
+        await append_facts(journal, "ended", facts)
+        await append_facts(journal, "open", facts[:6])
+        await append_facts(journal, "waiting", facts[:10])
         listed = {one.session: one for one in await journal.sessions()}
         assert {name: one.state for name, one in listed.items()} == {
             "ended": "completed",
@@ -521,7 +521,7 @@ def test_a_bad_disk_keeps_nothing_of_the_group(path: Path, trouble: str) -> None
 
     async def scene(journal: SqliteJournal) -> None:
         names = [f"s{at}" for at in range(5)]
-        await asyncio.gather(*(journal.append(name, note_facts(1, 2)) for name in names))
+        await asyncio.gather(*(start_append(journal, name, note_facts(1, 2)) for name in names))
         setattr(disk, trouble, True)
         for name in names:
             error = await append_error(journal, name, note_facts(3, 4))
@@ -532,7 +532,7 @@ def test_a_bad_disk_keeps_nothing_of_the_group(path: Path, trouble: str) -> None
             assert await read_facts(journal, name) == note_facts(1, 2)
         setattr(disk, trouble, False)
         for name in names:
-            await journal.append(name, note_facts(3, 4))
+            await append_facts(journal, name, note_facts(3, 4))
             assert await read_facts(journal, name) == note_facts(1, 4)
 
     with FaultyDisk() as disk:
@@ -546,7 +546,7 @@ def test_a_file_that_may_not_grow_is_told_as_a_full_disk(path: Path) -> None:
         error = await append_error(journal, "s", note_facts(1, 500))
         assert isinstance(error, JournalFailed)
         assert "full" in str(error)
-        await journal.append("s", note_facts(1, 2))
+        await append_facts(journal, "s", note_facts(1, 2))
 
     with_journal(path, scene)
 
@@ -561,7 +561,7 @@ def test_a_file_that_somebody_holds_for_too_long_is_told(
             error = await append_error(journal, "s", note_facts(1, 1))
         assert isinstance(error, JournalFailed)
         assert "another program" in str(error)
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
 
     with_journal(path, scene)
 
@@ -572,7 +572,7 @@ def test_a_file_that_somebody_holds_for_too_long_is_told(
 def test_a_closed_journal_says_so(path: Path) -> None:
     async def scene() -> None:
         journal = SqliteJournal(path)
-        waiting = [journal.append("s", [fact]) for fact in note_facts(1, 20)]
+        waiting = [start_append(journal, "s", [fact]) for fact in note_facts(1, 20)]
         journal.close()
         journal.close()
         await asyncio.gather(*waiting)
@@ -600,7 +600,7 @@ def test_a_forgotten_journal_stops_its_thread(path: Path) -> None:
 
 def test_a_loop_that_is_gone_does_not_stop_the_writer(path: Path) -> None:
     async def leave(journal: SqliteJournal) -> None:
-        journal.append("s", note_facts(1, 1))
+        start_append(journal, "s", note_facts(1, 1))
 
     with SqliteJournal(path) as journal:
         with hold_write_lock(path):
@@ -610,7 +610,7 @@ def test_a_loop_that_is_gone_does_not_stop_the_writer(path: Path) -> None:
 
 
 async def leave_nothing(journal: SqliteJournal) -> None:
-    await journal.append("another", note_facts(1, 1))
+    await append_facts(journal, "another", note_facts(1, 1))
 
 
 # ── processes ────────────────────────────────────────────────────────────────
@@ -633,11 +633,12 @@ def test_a_forgotten_journal_does_not_keep_python_from_ending(path: Path) -> Non
     program = f"""
 import asyncio
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.journals import start_append
 from windlass.testing.samples import note_facts
 journal = SqliteJournal({str(path)!r})
 async def main():
-    await journal.append("s", note_facts(1, 3))
-    journal.append("s", note_facts(4, 4))
+    await start_append(journal, "s", note_facts(1, 3))
+    start_append(journal, "s", note_facts(4, 4))
 asyncio.run(main())
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -655,10 +656,11 @@ def test_the_child_of_a_fork_is_told_to_open_its_own(path: Path) -> None:
 import asyncio, os, sys
 from windlass.core.errors import JournalFailed
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.journals import start_append
 from windlass.testing.samples import note_facts
 journal = SqliteJournal({str(path)!r})
 async def append(seq):
-    await journal.append("s", note_facts(seq, seq))
+    await start_append(journal, "s", note_facts(seq, seq))
 asyncio.run(append(1))
 child = os.fork()
 try:
@@ -722,7 +724,7 @@ def test_a_kill_at_any_change_of_a_file_from_the_very_first_on_loses_nothing(
         facts = await read_facts(journal, "s")
         assert len(facts) >= acknowledged
         assert facts in ([], note_facts(1, 1), note_facts(1, 3))
-        await journal.append("s", note_facts(len(facts) + 1, len(facts) + 1))
+        await append_facts(journal, "s", note_facts(len(facts) + 1, len(facts) + 1))
 
     for moment in range(1, moments + 1):
         path = tmp_path / f"{moment}.db"

@@ -17,6 +17,7 @@ from version_2 import version_2
 from windlass.core.limits import Amount, Budget
 from windlass.core.session_summary import UNFINISHED_STATES
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
 
 BUDGET = Budget("team", tokens=10)
@@ -36,7 +37,7 @@ async def check_usable(path: Path, *lengths: int) -> None:
         facts = len(await journal.read("s"))
         assert facts in lengths
         assert list(await journal.read("s")) == note_facts(1, facts)
-        await journal.append("s", note_facts(facts + 1, facts + 1))
+        await append_facts(journal, "s", note_facts(facts + 1, facts + 1))
         name = await journal.put_blob("s", b"kept")
         assert await journal.get_blob("s", name) == b"kept"
         assert await journal.draw_budget(BUDGET, "s", 1, Amount(tokens=7)) == Amount(tokens=7)
@@ -104,7 +105,7 @@ def test_a_list_reads_the_latest_and_sorts_nothing(tmp_path: Path, listing: str,
     """J6: among a hundred thousand sessions it costs what it shows."""
     path = tmp_path / "journal.db"
     SqliteJournal(path).close()
-    order = "ORDER BY updated DESC LIMIT 50"
+    order = "ORDER BY changed DESC LIMIT 50"
     found = run_sql(path, f"EXPLAIN QUERY PLAN SELECT * FROM sessions WHERE {listing} {order}")
     assert [row[3] for row in found] == [plan]
 
@@ -117,10 +118,13 @@ async def test_a_hundred_thousand_sessions_are_listed(tmp_path: Path) -> None:
     run_sql(
         path,
         """WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000)
-        INSERT INTO sessions (number, session, head, title, created, updated, facts, summarized,
-            runs, steps, outcome, proposed, asked)
-        SELECT x, 'session ' || x, x'00', 'Title ' || (x % 1000), x, x,
-            1, 1, 1, 0, CASE WHEN x % 100 THEN 'completed' END, 0, x % 200 = 0 FROM n""",
+        INSERT INTO sessions (number, session, head, seal, facts, version, state, changed, title,
+            created, runs, outcome, agent, caller, parent, pause, released, updated, steps, asked,
+            tokens)
+        SELECT x, 'session ' || x, x'00', '', 1, 1,
+            iif(x % 100, 'completed', iif(x % 200, 'open', 'waiting')), x, 'Title ' || (x % 1000),
+            x, 1, iif(x % 100, 'completed', NULL), '', '', '', '', 0, x, 0, x % 200 = 0, 0
+        FROM n""",
     )
     with SqliteJournal(path) as journal:
         assert [one.session for one in await journal.sessions(limit=2)] == [

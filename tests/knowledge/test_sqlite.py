@@ -17,6 +17,7 @@ from windlass.knowledge.note_store import NOTES_PER_WRITE
 from windlass.knowledge.sqlite import SqliteKnowledge
 from windlass.knowledge.store import KnowledgeFailed, Note, Scope, Source
 from windlass.sqlite_file import SqliteConnection, open_connection
+from windlass.testing.journals import append_facts, start_append
 from windlass.testing.samples import facts_of_every_kind
 
 PROJECT = Scope("project", "crane")
@@ -38,7 +39,7 @@ async def test_one_file_holds_a_journal_and_knowledge(tmp_path: Path, first: str
             await store.remember(note("An early note."))
     with SqliteJournal(path) as journal, SqliteKnowledge(path) as store:
         facts = facts_of_every_kind()
-        appends = [journal.append(f"s{at}", facts) for at in range(30)]
+        appends = [start_append(journal, f"s{at}", facts) for at in range(30)]
         notes = [store.remember(note(f"Rivet {at}.", str(at))) for at in range(30)]
         searches = [store.recall("rivet", [PROJECT]) for _ in range(10)]
         await asyncio.gather(*appends, *notes, *searches)
@@ -67,7 +68,7 @@ async def test_a_large_intake_lets_a_journal_write_in_between(tmp_path: Path) ->
         intake = asyncio.create_task(store.remember(*many))
         written = 0
         while not intake.done():
-            await journal.append(f"s{written}", facts_of_every_kind())
+            await append_facts(journal, f"s{written}", facts_of_every_kind())
             written += 1
         assert len(await intake) == len(many)
     assert written >= 2

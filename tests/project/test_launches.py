@@ -21,6 +21,7 @@ from windlass.project.session_names import (
     sessions_of_folder,
 )
 from windlass.project.settings import SETTING_KEYS, Settings
+from windlass.testing.journals import append_facts
 
 pytestmark = pytest.mark.realtime
 SETUP = Setup(model=ModelInfo("m"))
@@ -36,9 +37,9 @@ def test_a_name_says_its_folder_and_is_never_the_same() -> None:
 
 async def begun(journal: SqliteJournal, session: str, at: float, *, ended: bool = True) -> None:
     facts = [RunStarted(1, (TextPart("go"),), SETUP, seq=1, at=at)]
-    await journal.append(session, facts)
+    await append_facts(journal, session, facts)
     if ended:
-        await journal.append(session, [RunEnded("completed", seq=2, at=at)])
+        await append_facts(journal, session, [RunEnded("completed", seq=2, at=at)])
 
 
 async def test_sessions_are_found_by_folder_and_by_a_part_of_their_name(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from windlass.core.mail import (
 from windlass.core.messages import TextPart
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.journals import append_facts
 
 SMALL = ("take-over", "file", "poison", "fork", "answers and a cancel")
 """Scenarios that take a second."""
@@ -131,13 +132,13 @@ class StoreMirror:
         self._model = model
 
     async def begin(self, world: WorldState) -> None:
-        await self._journal.append("s", self._model.log[world.log].facts)
+        await append_facts(self._journal, "s", self._model.log[world.log].facts)
 
     async def follow(self, before: WorldState, after: WorldState) -> None:
         """Repeat one step: an append, a post or a removal."""
         facts = self._model.log[after.log].facts[self._model.log[before.log].seq :]
         if facts:
-            await self._journal.append("s", facts)
+            await append_facts(self._journal, "s", facts)
         await self._follow_lane("control", before.control, after.control)
         await self._follow_lane("prompts", before.prompts, after.prompts)
         row = after.question

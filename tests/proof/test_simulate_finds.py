@@ -35,6 +35,7 @@ from windlass.testing import (
     say,
     usage,
 )
+from windlass.testing.journals import append_facts
 
 PRICED = ModelInfo("scripted:model", Price(Decimal(1), Decimal(10)), output_max=100)
 ANSWER = 5
@@ -186,7 +187,7 @@ async def test_a_simulated_intruder_may_have_the_lease_once_the_driver_has_no_us
     await asyncio.sleep(1)
     # The same facts in a store that gave nobody a lease, as if the driver had lost its own.
     store = MemoryJournal(now=clock.now)
-    await store.append(plan.session, await journal.read(plan.session))
+    await append_facts(store, plan.session, await journal.read(plan.session))
     outside = OutsideWorld(plan, store, plan.calls)
     intruder = IntruderJournal(outside, ProcessPower(has_run=True, has_written=True))
     with pytest.raises(SessionBusy):

@@ -11,6 +11,7 @@ from windlass.core.secrets.mask import Mask
 from windlass.journals.memory import MemoryJournal
 from windlass.runtime.leases import StateCache
 from windlass.testing import ScriptedModel, call
+from windlass.testing.journals import start_append
 
 SESSION = "s"
 
@@ -41,7 +42,7 @@ async def make_open_session(journal: MemoryJournal) -> Sequence[Fact]:
         "Go.", session=SESSION
     )
     facts = list(await whole.read(SESSION))[:5]
-    await journal.append(SESSION, facts)
+    await start_append(journal, SESSION, facts)
     return facts
 
 
@@ -62,10 +63,10 @@ async def test_what_others_have_written_since_is_added() -> None:
     journal = CountedJournal()
     facts = await make_open_session(journal)
     other = CountedJournal()
-    await other.append(SESSION, facts[:3])
+    await start_append(other, SESSION, facts[:3])
     cache = StateCache(Mask())
     early = await cache.read_state(other, SESSION)
-    await other.append(SESSION, facts[3:])
+    await start_append(other, SESSION, facts[3:])
     assert await cache.read_state(other, SESSION) == fold(SESSION, facts)
     assert early == fold(SESSION, facts[:3])
     assert other.read_after == [0, 2]

@@ -9,6 +9,7 @@ from disk import FaultyDisk
 from windlass.core.errors import SessionBusy
 from windlass.core.events import Fact
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
 
 
@@ -18,7 +19,7 @@ async def append_forever(path: Path) -> None:
         last = len(await journal.read("s"))
         while True:
             last += 1
-            await journal.append("s", note_facts(last, last))
+            await append_facts(journal, "s", note_facts(last, last))
             print(last, flush=True)  # noqa: T201
 
 
@@ -27,10 +28,10 @@ async def append_against_others(path: Path, name: str, appends: int) -> None:
     won = 0
     with SqliteJournal(path) as journal:
         for at in range(1, appends + 1):
-            await journal.append(name, note_facts(at, at, name))
+            await append_facts(journal, name, note_facts(at, at, name))
             last = len(await journal.read("shared"))
             try:
-                await journal.append("shared", note_facts(last + 1, last + 1, name))
+                await append_facts(journal, "shared", note_facts(last + 1, last + 1, name))
             except SessionBusy:
                 continue
             won += 1
@@ -47,7 +48,7 @@ def make_and_append(path: Path, die_at: int) -> None:
 
 
 async def _append_facts(journal: SqliteJournal, facts: list[Fact]) -> None:
-    await journal.append("s", facts)
+    await append_facts(journal, "s", facts)
 
 
 def start_and_die(folder: Path) -> None:

@@ -16,6 +16,7 @@ from version_2 import version_2
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.limits import Amount, Budget
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
 
 LONG_S = 600.0
@@ -95,7 +96,7 @@ async def follow_session(path: Path) -> None:
 async def make_old_file(path: Path) -> None:
     """A file of version 1, with a session in it."""
     with SqliteJournal(path) as journal:
-        await journal.append("s", note_facts(1, 3))
+        await append_facts(journal, "s", note_facts(1, 3))
 
 
 def migrate_and_die(folder: Path) -> None:

@@ -30,6 +30,7 @@ from windlass.core.messages import (
 )
 from windlass.core.verdicts import Allow
 from windlass.journals import SqliteJournal
+from windlass.testing.journals import append_facts
 
 MODEL = "scripted:large"
 CHARGE = Charge(MODEL, "main", Usage(2_400, 60), Decimal("0.0081"))
@@ -45,7 +46,7 @@ async def write_long_session(path: Path, session: str, steps: int) -> int:
     journal = SqliteJournal(path)
     try:
         for start in range(0, len(facts), 500):
-            await journal.append(session, facts[start : start + 500])
+            await append_facts(journal, session, facts[start : start + 500])
     finally:
         journal.close()
     return len(facts)

@@ -42,6 +42,7 @@ from windlass.testing import (
     think,
     usage,
 )
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import facts_of_every_kind
 from windlass.tools.run_context import RunContext
 
@@ -236,7 +237,7 @@ async def _everything(journal: Journal) -> None:
 
 
 async def _samples(journal: Journal) -> None:
-    await journal.append(SAMPLES, facts_of_every_kind())
+    await append_facts(journal, SAMPLES, facts_of_every_kind())
 
 
 MAKERS: tuple[Callable[[Journal], Awaitable[None]], ...] = (

@@ -9,13 +9,14 @@ import sys
 
 from windlass.journals.urls import open_journal
 from windlass.ports import Journal
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
 
 
 async def append_notes(journal: Journal, session: str, count: int) -> None:
     for _ in range(count):
         seq = len(await journal.read(session)) + 1
-        await journal.append(session, note_facts(seq, seq, "older"))
+        await append_facts(journal, session, note_facts(seq, seq, "older"))
         sys.stdout.write(f"{seq}\n")
 
 

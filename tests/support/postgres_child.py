@@ -5,6 +5,7 @@ import sys
 
 from windlass.core.errors import SessionBusy
 from windlass.journals.postgres.journal import PostgresJournal
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
 
 
@@ -14,7 +15,7 @@ async def append_forever(dsn: str) -> None:
         last = len(await journal.read("s"))
         while True:
             last += 1
-            await journal.append("s", note_facts(last, last))
+            await append_facts(journal, "s", note_facts(last, last))
             print(last, flush=True)  # noqa: T201
 
 
@@ -23,10 +24,10 @@ async def append_against_others(dsn: str, name: str, appends: str) -> None:
     won = 0
     async with PostgresJournal(dsn) as journal:
         for at in range(1, int(appends) + 1):
-            await journal.append(name, note_facts(at, at, name))
+            await append_facts(journal, name, note_facts(at, at, name))
             last = len(await journal.read("shared"))
             try:
-                await journal.append("shared", note_facts(last + 1, last + 1, name))
+                await append_facts(journal, "shared", note_facts(last + 1, last + 1, name))
             except SessionBusy:
                 continue
             won += 1

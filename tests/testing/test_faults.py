@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.events import Fact, NoteGiven
+from windlass.core.session_summary import SessionSummary
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal
 from windlass.testing import (
@@ -22,6 +23,7 @@ from windlass.testing import (
     VirtualClock,
     WaitingJournal,
 )
+from windlass.testing.journals import start_append
 
 
 def fact(seq: int) -> Fact:
@@ -34,7 +36,7 @@ async def kept(journal: Journal) -> list[int]:
 
 async def fill(journal: Journal, count: int) -> None:
     for seq in range(1, count + 1):
-        await journal.append("s", [fact(seq)])
+        await start_append(journal, "s", [fact(seq)])
 
 
 @pytest.mark.parametrize(("when", "survived"), [("before", [1, 2]), ("after", [1, 2, 3])])
@@ -45,7 +47,7 @@ async def test_a_power_cut_at_the_nth_append(when: str, survived: list[int]) -> 
         await fill(journal, 5)
     assert await kept(disk) == survived
     with pytest.raises(PowerCut, match="dead since append 3"):
-        await journal.append("s", [fact(9)])
+        await start_append(journal, "s", [fact(9)])
     with pytest.raises(PowerCut, match="dead since append 3"):
         await journal.read("s")
     assert await kept(disk) == survived
@@ -56,7 +58,7 @@ async def test_a_power_cut_is_not_to_be_handled() -> None:
 
     async def careless() -> None:
         with suppress(Exception):
-            await journal.append("s", [fact(1)])
+            await start_append(journal, "s", [fact(1)])
 
     with pytest.raises(PowerCut):
         await careless()
@@ -65,9 +67,9 @@ async def test_a_power_cut_is_not_to_be_handled() -> None:
 async def test_whoever_waits_for_the_disk_in_a_power_cut_never_hears_of_it() -> None:
     disk = MemoryJournal()
     journal = PowerCutJournal(WaitingJournal(disk), 2)
-    first = asyncio.ensure_future(journal.append("s", [fact(1)]))
+    first = asyncio.ensure_future(start_append(journal, "s", [fact(1)]))
     with pytest.raises(PowerCut):
-        await journal.append("s", [fact(2)])
+        await start_append(journal, "s", [fact(2)])
     with pytest.raises(PowerCut):
         await first
     assert await kept(disk) == [1]
@@ -90,7 +92,7 @@ async def test_a_waiting_journal_takes_its_time(clock: VirtualClock) -> None:
 async def test_a_waiting_journal_writes_in_the_order_of_the_calls() -> None:
     disk = MemoryJournal()
     journal = WaitingJournal(disk)
-    writes = [journal.append("s", [fact(seq)]) for seq in range(1, 20)]
+    writes = [start_append(journal, "s", [fact(seq)]) for seq in range(1, 20)]
     await asyncio.gather(*reversed(writes))
     assert await kept(disk) == list(range(1, 20))
 
@@ -100,7 +102,7 @@ async def test_what_was_handed_over_is_written_though_its_writer_is_cancelled() 
     journal = WaitingJournal(disk, 1.0)
 
     async def write() -> None:
-        await journal.append("s", [fact(1)])
+        await start_append(journal, "s", [fact(1)])
 
     writer = asyncio.create_task(write())
     await asyncio.sleep(0.5)
@@ -113,20 +115,20 @@ async def test_what_was_handed_over_is_written_though_its_writer_is_cancelled() 
 
 async def test_a_waiting_journal_passes_errors_on() -> None:
     journal = WaitingJournal(MemoryJournal())
-    await journal.append("s", [fact(1)])
+    await start_append(journal, "s", [fact(1)])
     with pytest.raises(SessionBusy):
-        await journal.append("s", [fact(1)])
-    await journal.append("s", [fact(2)])
+        await start_append(journal, "s", [fact(1)])
+    await start_append(journal, "s", [fact(2)])
 
 
 @pytest.mark.parametrize(("times", "survived"), [(None, [1]), (1, [1, 2]), (2, [1])])
 async def test_a_journal_that_fails(times: int | None, survived: list[int]) -> None:
     journal = FailingJournal(MemoryJournal(), 2, times)
-    await journal.append("s", [fact(1)])
+    await start_append(journal, "s", [fact(1)])
     with pytest.raises(JournalFailed, match="append 2"):
-        await journal.append("s", [fact(2)])
+        await start_append(journal, "s", [fact(2)])
     with suppress(JournalFailed):
-        await journal.append("s", [fact(2)])
+        await start_append(journal, "s", [fact(2)])
     assert await kept(journal) == survived
 
 
@@ -151,13 +153,15 @@ class ThreadedJournal(MemoryJournal):
     """Answers from a thread of its own, after some real time."""
 
     @override
-    def append(self, session: str, facts: Sequence[Fact]) -> asyncio.Future[None]:
+    def append(
+        self, session: str, facts: Sequence[Fact], row: SessionSummary
+    ) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[None] = loop.create_future()
 
         def write() -> None:
             time.sleep(0.03)
-            self._append_facts(session, facts)
+            self._append_facts(session, facts, row)
             loop.call_soon_threadsafe(answer.set_result, None)
 
         threading.Thread(target=write).start()

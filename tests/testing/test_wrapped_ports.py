@@ -19,6 +19,7 @@ from windlass.testing import (
     VirtualClock,
     WaitingJournal,
 )
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
 
 WRAPPERS: list[Callable[[Journal], Journal]] = [
@@ -55,7 +56,7 @@ async def test_what_is_asked_through_a_wrapper_is_answered(
         await journal.lease("s")
     lease.release()
     assert not await journal.is_leased("s")
-    await journal.append("s", note_facts(1, 1))
+    await append_facts(journal, "s", note_facts(1, 1))
     assert await store.get_blob("s", await journal.put_blob("s", b"long")) == b"long"
     assert await journal.draw_budget(budget, "s", 1, Amount(tokens=99)) == Amount(tokens=10)
     await journal.settle_budget(budget, "s", 1, Amount(tokens=4))
@@ -72,7 +73,7 @@ async def test_a_dead_process_holds_no_session(when: str) -> None:
     assert isinstance(journal, SessionLeases)
     await journal.lease("s")
     with pytest.raises(PowerCut):
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
     (await store.lease("s")).release()
     with pytest.raises(PowerCut):
         await journal.lease("s")

@@ -16,6 +16,7 @@ from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import BlobStore
 from windlass.testing import ScriptedModel, call, say
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import facts_of_every_kind, note_facts
 from windlass.testing.tools import call_context, cleared_call
 from windlass.tools.artifacts import MemoryArtifacts
@@ -56,11 +57,11 @@ async def test_a_long_result_outlives_its_toolbox_and_its_journal(tmp_path: Path
     """T10, J10: clipped by one agent, read by another on the journal that was opened anew."""
     path = tmp_path / "journal.db"
     with SqliteJournal(path) as journal:
-        await journal.append("s", note_facts(1, 1))
+        await append_facts(journal, "s", note_facts(1, 1))
         name = name_in((await use(Toolbox([report]), "report", journal)).text)
         assert len(name) == 16
     with SqliteJournal(path) as journal:
-        await journal.append("other", note_facts(1, 1))
+        await append_facts(journal, "other", note_facts(1, 1))
         box = Toolbox([report])
         assert await read_all(box, journal, name) == WHOLE
         elsewhere = await use(box, "read_artifact", journal, session="other", id=name)
@@ -94,13 +95,14 @@ sys.path.insert(0, sys.argv[1])
 import test_artifacts as here
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel, call, say
+from windlass.testing.journals import start_append
 from windlass.testing.samples import note_facts
 from windlass.tools.toolbox import Toolbox
 async def main():
     with SqliteJournal(sys.argv[2]) as journal:
         box = Toolbox([here.report])
         if len(sys.argv) == 3:
-            await journal.append("s", note_facts(1, 1))
+            await start_append(journal, "s", note_facts(1, 1))
             print(here.name_in((await here.use(box, "report", journal)).text))
         else:
             print(await here.read_all(box, journal, sys.argv[3]) == here.WHOLE)
@@ -119,7 +121,7 @@ asyncio.run(main())
 
 async def test_a_journal_in_memory_keeps_them_too() -> None:
     journal = MemoryJournal()
-    await journal.append("s", note_facts(1, 1))
+    await append_facts(journal, "s", note_facts(1, 1))
     name = name_in((await use(Toolbox([report]), "report", journal)).text)
     assert await read_all(Toolbox([report]), journal, name) == WHOLE
 
@@ -133,7 +135,7 @@ async def test_without_a_journal_that_keeps_things_they_stay_with_the_toolbox() 
 
 async def test_a_store_that_the_developer_chose_is_used() -> None:
     journal, store = MemoryJournal(), MemoryArtifacts()
-    await journal.append("s", note_facts(1, 1))
+    await append_facts(journal, "s", note_facts(1, 1))
     box = Toolbox([report], artifacts=store)
     name = name_in((await use(box, "report", journal)).text)
     assert await store.read_text("s", name) == WHOLE
@@ -151,7 +153,7 @@ async def test_a_journal_that_cannot_keep_it_costs_only_the_rest() -> None:
 async def test_a_picture_of_the_session_is_no_artifact(tmp_path: Path) -> None:
     """Whatever the model guesses, it reads long results and nothing else."""
     with SqliteJournal(tmp_path / "journal.db") as journal:
-        await journal.append("s", facts_of_every_kind())
+        await append_facts(journal, "s", facts_of_every_kind())
         name = await journal.put_blob("s", b"\x89PNG\xff")
         told = await use(Toolbox([report]), "read_artifact", journal, id=name)
         assert told.kind == "error"

@@ -11,6 +11,7 @@ import pytest
 
 from shells import require_tier
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell.sandbox import Sandbox
@@ -51,7 +52,7 @@ def root(tmp_path: Path) -> Path:
 
 
 async def append_notes(journal: SqliteJournal) -> None:
-    await journal.append("s", note_facts(1, 3))
+    await append_facts(journal, "s", note_facts(1, 3))
 
 
 async def start_attack(root: Path) -> "asyncio.Task[str]":
@@ -80,9 +81,9 @@ async def end_attack(root: Path, task: "asyncio.Task[str]") -> str:
 async def test_a_command_that_outlives_the_journal_cannot_write_its_files(root: Path) -> None:
     path = root / "agent.db"
     journal = SqliteJournal(path)
-    await journal.append("s", note_facts(1, 3))
+    await append_facts(journal, "s", note_facts(1, 3))
     attack = await start_attack(root)
-    await journal.append("s", note_facts(4, 5))
+    await append_facts(journal, "s", note_facts(4, 5))
     journal.close()
     assert (await end_attack(root, attack)).startswith("done")
     with SqliteJournal(path) as journal:
@@ -97,7 +98,7 @@ async def test_nor_if_it_is_opened_and_closed_again_meanwhile(root: Path) -> Non
     attack = await start_attack(root)
     for first in (1, 4, 7):
         with SqliteJournal(path) as journal:
-            await journal.append("s", note_facts(first, first + 2))
+            await append_facts(journal, "s", note_facts(first, first + 2))
     assert (await end_attack(root, attack)).startswith("done")
     with SqliteJournal(path) as journal:
         assert len(await journal.read("s")) == 9
@@ -133,9 +134,9 @@ async def test_a_closed_journal_is_whole_without_its_side_files(root: Path) -> N
     """Also if they stay: a copy of the file alone has all records."""
     path = root / "agent.db"
     journal = SqliteJournal(path)
-    await journal.append("s", note_facts(1, 3))
+    await append_facts(journal, "s", note_facts(1, 3))
     attack = await start_attack(root)
-    await journal.append("s", note_facts(4, 5))
+    await append_facts(journal, "s", note_facts(4, 5))
     journal.close()
     await end_attack(root, attack)
     copy = root.parent / "copy.db"

@@ -18,6 +18,7 @@ from meter import BenchRow, Work, race_contestants
 from windlass.core.events import Fact
 from windlass.journals.codec import encode_fact
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.journals import start_append
 from windlass.testing.samples import note_facts
 
 AIM = {1: 2.0, 10: 1.0, 100: 0.5}
@@ -91,7 +92,7 @@ def _append_work(facts: Sequence[Fact], crowd: int, places: Iterator[Path]) -> W
 
     async def append_all(session: str) -> None:
         for fact in facts[:appends_each]:
-            await journal.append(session, [fact])
+            await start_append(journal, session, [fact])
 
     async def work() -> None:
         await asyncio.gather(*(append_all(f"s{number}") for number in range(crowd)))

@@ -16,6 +16,7 @@ from world import TextWatcher, make_agent, script_steps
 import windlass
 from windlass import Agent, Event, RaisedLimits
 from windlass.core.events import Fact
+from windlass.core.session_summary import SessionSummary
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.journals.urls import open_journal
@@ -52,8 +53,8 @@ class _FactsAlone:
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         return await self._facts.read(session, after)
 
-    def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
-        return self._facts.append(session, facts)
+    def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
+        return self._facts.append(session, facts, row)
 
 
 def _measure_alone(rounds: int) -> BenchRow:

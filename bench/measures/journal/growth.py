@@ -17,6 +17,7 @@ from windlass.journals.codec import encode_fact
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel
+from windlass.testing.journals import start_append
 
 FLAT_AIM = 1.1
 RESUME_AIM_MS = 60.0
@@ -83,7 +84,7 @@ def _measure_resume(facts: Sequence[Fact], rounds: int) -> BenchRow:
 async def _write_session(path: Path, facts: Sequence[Fact]) -> None:
     with SqliteJournal(path) as journal:
         for at in range(0, len(facts), BATCH):
-            await journal.append("s", facts[at : at + BATCH])
+            await start_append(journal, "s", facts[at : at + BATCH])
 
 
 def _fetch_work(path: Path) -> Work:

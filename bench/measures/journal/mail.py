@@ -17,6 +17,7 @@ from windlass.core.mail import CancelMail
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.journals.urls import open_journal
 from windlass.testing import ScriptedModel
+from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
 
 WAKE_AIM_MS = 250
@@ -51,7 +52,7 @@ def _measure_wake(store: str, place: str, posts: int) -> list[BenchRow]:
 async def _wait_for_posts(place: str, posts: int) -> list[float]:
     journal: Any = open_journal(place)
     try:
-        await journal.append(SESSION, note_facts(1, 1))
+        await append_facts(journal, SESSION, note_facts(1, 1))
         command = [sys.executable, __file__, place, str(posts)]
         child = await asyncio.to_thread(subprocess.Popen, command, env=child_environment())
         delays: list[float] = []

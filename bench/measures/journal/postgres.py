@@ -16,6 +16,7 @@ from meter import BenchRow, race_contestants
 from windlass.core.events import Fact
 from windlass.journals.codec import encode_fact
 from windlass.journals.postgres.journal import PostgresJournal
+from windlass.testing.journals import start_append
 from windlass.testing.samples import note_facts
 
 
@@ -75,6 +76,6 @@ async def _append_work(dsn: str, facts: Sequence[Fact], crowd: int, schema: str)
 
         async def append_all(session: str) -> None:
             for fact in facts[:each]:
-                await journal.append(session, [fact])
+                await start_append(journal, session, [fact])
 
         await asyncio.gather(*(append_all(f"s{number}") for number in range(crowd)))

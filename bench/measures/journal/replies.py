@@ -16,6 +16,7 @@ from typing_extensions import override
 from world import make_agent, script_steps
 
 from windlass.core.events import Fact, ReplyEnd, ReplyPiece, StepProposed
+from windlass.core.session_summary import SessionSummary
 from windlass.core.view import Prompt
 from windlass.journals.codec import encode_fact
 from windlass.journals.sqlite.journal import SqliteJournal
@@ -61,8 +62,10 @@ class _TimedJournal(SqliteJournal):
     times: _ReplyTimes
 
     @override
-    def append(self, session: str, facts: Sequence[Fact]) -> asyncio.Future[None]:
-        done = super().append(session, facts)
+    def append(
+        self, session: str, facts: Sequence[Fact], row: SessionSummary
+    ) -> asyncio.Future[None]:
+        done = super().append(session, facts, row)
         if isinstance(facts[-1], StepProposed):
             self.times.body = encode_fact(facts[-1]).body
             done.add_done_callback(self.times.note_durable)

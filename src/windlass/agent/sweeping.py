@@ -38,7 +38,7 @@ from windlass.core.events import (
 )
 from windlass.core.fold.deaths import find_fruitless
 from windlass.core.fold.run import fold
-from windlass.core.session_summary import SessionSummary, find_parent
+from windlass.core.session_summary import SessionSummary
 from windlass.core.state import State
 from windlass.logs import get_logger
 from windlass.ports import Journal, Mailbox, SessionCatalog
@@ -238,7 +238,7 @@ class Sweeper:
         """
         facts = await self._journal.read(session)
         state = fold(session, facts)
-        if find_parent(facts):
+        if state.parent:
             # Only the run that a sub-agent works for drives its session. If that has ended, the
             # sub-agent ends too; the journal is enough for it, so the agent may be any.
             is_settled = await self._runs.undriven.settle_orphan(session)

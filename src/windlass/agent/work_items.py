@@ -12,7 +12,7 @@ from windlass.core.events import RunEnded, RunStarted
 from windlass.core.fold.run import fold
 from windlass.core.mail import PromptMail
 from windlass.core.result import open_questions
-from windlass.core.session_summary import SessionSummary, find_parent
+from windlass.core.session_summary import SessionSummary
 from windlass.core.state import State
 from windlass.ports import Journal, Mailbox, SessionCatalog, SessionLeases
 
@@ -46,13 +46,12 @@ async def describe_mailed(journal: Journal, session: str, any_agent: str) -> Wor
     if prompt is not None and prompt.agent:
         priority = read_priority(prompt.context)
         return WorkItem(session, prompt.agent, prompt.caller, has_mail=True, priority=priority)
-    facts = await journal.read(session)
-    if find_parent(facts):
+    state = fold(session, await journal.read(session))
+    if state.parent:
         # A sub-agent whose caller has ended: any agent may settle it.
         return WorkItem(session, any_agent, "")
-    for fact in reversed(facts):
-        if isinstance(fact, RunStarted):
-            return WorkItem(session, fact.agent, fact.caller, has_mail=True)
+    if state.run is not None:
+        return WorkItem(session, state.agent, state.run.caller, has_mail=True)
     # A prompt that names no agent, in a session without runs: any agent may begin it.
     return WorkItem(session, any_agent, "")
 

@@ -7,6 +7,7 @@ import click
 
 from windlass.cli.journal_option import journal_option, run_on_journal
 from windlass.core.errors import ConfigError
+from windlass.core.phrases import format_count
 from windlass.journals.upgrades import UpgradeStatus
 from windlass.project.journals import ManagedJournal, UpgradableJournal
 
@@ -28,7 +29,7 @@ def migrate(place: str, check: bool, finish: bool) -> None:
         raise ConfigError("give --check or --finish, not both: --check changes nothing")
     status = run_on_journal(place, partial(_migrate, check=check, finish=finish))
     click.echo(_describe(status))
-    if check and not status.is_finished:
+    if check and (not status.is_finished or status.sessions_left):
         sys.exit(UNFINISHED_CODE)
 
 
@@ -43,7 +44,10 @@ async def _migrate(journal: ManagedJournal, *, check: bool, finish: bool) -> Upg
 def _describe(status: UpgradeStatus) -> str:
     if status.is_finished:
         return "The journal is up to date. Programs of older versions refuse it."
+    left = ""
+    if status.sessions_left:
+        left = f" {format_count(status.sessions_left, 'session')} must still be brought up to date."
     return (
-        "The journal can be used by this version and by the one before it. When no program of the "
-        "older version runs any more, finish the upgrade: windlass migrate --finish"
+        f"The journal can be used by this version and by the one before it.{left} When no program "
+        "of the older version runs any more, finish the upgrade: windlass migrate --finish"
     )

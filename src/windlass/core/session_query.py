@@ -1,9 +1,9 @@
 """Which sessions a list shows, in which order, and where its next page begins.
 
-The law: every store lists by this order, the last activity first and then the name. A page begins
-behind the last session of the page before it. The time of a session's last activity only grows, so
-a session that works on while somebody turns the pages moves to the front: it is shown at most once
-in a pass, and perhaps not at all. A new pass shows it first.
+Invariant: every store lists by this order, the last change of state first and then the name. A page
+begins behind the last session of the page before it. The time of a session's last change only
+grows, so a session that changes while the pages are turned moves to the front: it is shown at most
+once in a pass, and perhaps not at all. A new pass shows it first.
 """
 
 import base64
@@ -27,13 +27,13 @@ StateFilter = SessionState | Collection[SessionState]
 class PagePlace(NamedTuple):
     """A place in the order of sessions: behind this one."""
 
-    updated: float
+    changed: float
     session: str
 
     @classmethod
     def of(cls, summary: SessionSummary) -> "PagePlace":
         """Return the place behind a session."""
-        return cls(summary.updated, summary.session)
+        return cls(summary.changed, summary.session)
 
     def to_cursor(self) -> str:
         """Return the place as a text that a caller hands back to get the next page."""
@@ -74,9 +74,9 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     """The session that it works for; empty for sessions that no sub-agent has."""
     since: float | None = None
-    """The earliest last activity, in seconds since the epoch."""
+    """The earliest last change of state, in seconds since the epoch."""
     until: float | None = None
-    """The last activity was before this time."""
+    """The last change of state was before this time."""
     prefix: str = ""
     """The beginning of the name."""
 
@@ -86,21 +86,13 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
         return (
             wanted in f"{summary.session}\n{summary.title}".casefold()
             and summary.session.startswith(self.prefix)
-            and (self.since is None or summary.updated >= self.since)
-            and (self.until is None or summary.updated < self.until)
-            and self.matches_facts(summary)
+            and (self.since is None or summary.changed >= self.since)
+            and (self.until is None or summary.changed < self.until)
+            and (not self.states or summary.state in self.states)
+            and self.agent in (None, summary.agent)
+            and self.caller in (None, summary.caller)
+            and self.parent in (None, summary.parent)
         )
-
-    def matches_facts(self, summary: SessionSummary) -> bool:
-        """Return whether state, agent, caller and parent are those that are wanted."""
-        if self.states and summary.state not in self.states:
-            return False
-        pairs = (
-            (self.agent, summary.agent),
-            (self.caller, summary.caller),
-            (self.parent, summary.parent),
-        )
-        return all(wanted is None or wanted == found for wanted, found in pairs)
 
 
 def make_query(
@@ -130,8 +122,8 @@ def make_query(
 
 
 def sort_sessions(summaries: Iterable[SessionSummary]) -> list[SessionSummary]:
-    """Return the sessions in the order of every list: last activity first, then by name."""
-    return sorted(summaries, key=lambda summary: (-summary.updated, summary.session))
+    """Return the sessions in the order of every list: last change first, then by name."""
+    return sorted(summaries, key=lambda summary: (-summary.changed, summary.session))
 
 
 def cut_page(found: Iterable[SessionSummary], limit: int, place: PagePlace | None) -> SessionPage:
@@ -140,7 +132,7 @@ def cut_page(found: Iterable[SessionSummary], limit: int, place: PagePlace | Non
         found = (
             summary
             for summary in found
-            if (-summary.updated, summary.session) > (-place.updated, place.session)
+            if (-summary.changed, summary.session) > (-place.changed, place.session)
         )
     return make_page(list(found), limit)
 

@@ -226,6 +226,21 @@ class State(msgspec.Struct, frozen=True, gc=False):
     session: str
     seq: int = 0
     at: float = 0.0
+    created: float = 0.0
+    """When the first fact was recorded."""
+    updated: float = 0.0
+    """When the last fact was recorded, also if it says nothing about a driver at work."""
+    title: str = ""
+    """The beginning of the first prompt, on one line."""
+    agent: str = ""
+    """The name of the agent of the last run."""
+    parent: str = ""
+    """The session that this one works for; empty if it works for none.
+
+    Only the facts say it: any session may have a name with a slash.
+    """
+    runs: int = 0
+    """The runs that were started."""
     setup: Setup | None = None
     """What decides in the open run: the recorded setup, with the limits that somebody raised."""
     recorded_setup: Setup | None = None

@@ -29,7 +29,7 @@ from windlass.core.events import AttemptStarted, Fact, SessionImported
 from windlass.core.fold.control import mail_place
 from windlass.core.fold.run import fold
 from windlass.core.messages import Charge
-from windlass.core.session_summary import check_session
+from windlass.core.session_summary import check_session, row_of
 from windlass.journals.chain import ChainLink, chain_hash, chain_root
 from windlass.journals.codec import UnreadableRecord, check_blob, decode_fact, encode_fact
 from windlass.journals.forking import has_waiting_prompts
@@ -148,7 +148,7 @@ async def import_session(
     facts = list(reader.read_facts())
     facts.append(_mark_import(session, facts, reader.session))
     try:
-        await journal.append(session, facts)
+        await journal.append(session, facts, row_of(fold(session, facts)))
     except SessionBusy:
         raise session_exists_error(session) from None
     if progress is not None:

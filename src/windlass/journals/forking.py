@@ -20,7 +20,7 @@ from windlass.core.events import (
 )
 from windlass.core.fold.run import fold
 from windlass.core.messages import ToolResult
-from windlass.core.session_summary import check_session
+from windlass.core.session_summary import check_session, row_of
 from windlass.core.setup import Setup, digest
 from windlass.core.state import CallState, State
 from windlass.core.verdicts import Ask
@@ -63,7 +63,7 @@ async def fork(
             continue
         # The append is refused if the name is taken, so two forks at once get different names.
         with suppress(SessionBusy):
-            await journal.append(name, copied)
+            await journal.append(name, copied, row_of(fold(name, copied)))
             return name
     if into is not None:
         raise session_exists_error(into)

@@ -24,7 +24,7 @@ from windlass.core.session_query import (
     make_query,
     sort_sessions,
 )
-from windlass.core.session_summary import SessionSummary, advance_summary
+from windlass.core.session_summary import SessionSummary
 from windlass.journals.budget_math import BudgetSum, ShareChange, draw_share, settle_share
 from windlass.journals.chain import RecordProblem, check_order
 from windlass.journals.codec import blob_name, is_blob_name
@@ -61,6 +61,7 @@ class MemoryJournal:
                 prompts by default.
         """
         self._sessions: dict[str, list[Fact]] = {}
+        self._rows: dict[str, SessionSummary] = {}
         self._blobs: dict[str, dict[str, bytes]] = {}
         self._shares: dict[tuple[str, int, str], tuple[str, BudgetSum]] = {}
         """By session, run and budget: the window that the share counts for, and the share."""
@@ -98,21 +99,23 @@ class MemoryJournal:
         """Return the facts of a session after number `after`; none if there is no such session."""
         return tuple(self._sessions.get(session, ())[after:])
 
-    def append(self, session: str, facts: Sequence[Fact]) -> asyncio.Future[None]:
-        """Keep the facts, all or none. The returned future is already done.
+    def append(
+        self, session: str, facts: Sequence[Fact], row: SessionSummary
+    ) -> asyncio.Future[None]:
+        """Keep the facts and the row, all or none. The returned future is already done.
 
         It raises SessionBusy if another driver has taken their sequence numbers.
         """
         done = asyncio.get_running_loop().create_future()
         try:
-            self._append_facts(session, facts)
+            self._append_facts(session, facts, row)
         except WindlassError as error:
             done.set_exception(error)
         else:
             done.set_result(None)
         return done
 
-    def _append_facts(self, session: str, facts: Sequence[Fact]) -> None:
+    def _append_facts(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> None:
         if not facts:
             return
         with self._mutex:
@@ -120,6 +123,8 @@ class MemoryJournal:
             check_order(session, len(known), facts)
             known.extend(facts)
             self._sessions[session] = known
+            before = self._rows.get(session)
+            self._rows[session] = row if before is None else row.follow(before)
             self._mail.note_facts(session, facts)
         self._notifier.notify((session,))
 
@@ -292,7 +297,7 @@ class MemoryJournal:
         limit: int = PAGE_SESSIONS,
         cursor: str | None = None,
     ) -> SessionPage:
-        """Return a page of the sessions that pass all filters: last activity first, then by name.
+        """Return a page of the sessions that pass all filters: last changed first, then by name.
 
         `SessionCatalog.sessions` in `ports/journals.py` says what the filters mean.
         """
@@ -325,10 +330,7 @@ class MemoryJournal:
         return found[:limit]
 
     def _list_summaries(self) -> list[SessionSummary]:
-        sessions = tuple(self._sessions.items())
-        return sort_sessions(
-            advance_summary(SessionSummary(name), tuple(facts)) for name, facts in sessions
-        )
+        return sort_sessions(tuple(self._rows.values()))
 
     async def prune(self, before: float, *, keep: int = 0) -> int:
         """Delete the sessions that ended before a time, except the latest `keep`; returns how many.
@@ -339,7 +341,7 @@ class MemoryJournal:
         count = 0
         summaries = self._list_summaries()
         for summary in list_roots(summaries)[keep:]:
-            if summary.updated < before and summary.outcome is not None:
+            if summary.changed < before and summary.outcome is not None:
                 tree = [summary.session, *find_tree(summary.session, summaries)]
                 if any(map(self._mail.has_waiting, tree)):
                     continue
@@ -373,4 +375,5 @@ class MemoryJournal:
         for key in [key for key in self._shares if key[0] == session]:
             del self._shares[key]
         had_mail = self._mail.delete(session)
+        self._rows.pop(session, None)
         return self._sessions.pop(session, None) is not None or had_mail

@@ -1,8 +1,4 @@
-"""The list of the sessions of a stored journal: found by their rows, and deleted with those below.
-
-A row may be behind the records of its session (`session_rows.py`). What `_select_sessions` returns
-is up to date; it is sorted by the time of the row.
-"""
+"""The list of the sessions of a stored journal: found by rows, and deleted with those below."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -17,22 +13,17 @@ from windlass.core.session_query import (
     SessionQuery,
     StateFilter,
     find_tree,
+    make_page,
     make_query,
 )
 from windlass.core.session_summary import (
     ENDED_STATES,
     SessionSummary,
 )
-from windlass.journals.session_rows import ListedSession
 
 ROWS_AT_ONCE = 500
 NameTest = Callable[[str], bool]
 """Says something of a session by its name."""
-
-
-def skip_none(_session: str) -> bool:
-    """Skip no session."""
-    return False
 
 
 class SqlCondition(NamedTuple):
@@ -45,8 +36,7 @@ class SqlCondition(NamedTuple):
 def query_conditions(query: SessionQuery, place: PagePlace | None) -> list[SqlCondition]:
     """Return what a row must fulfil to be listed behind a place, apart from the text.
 
-    How a text is looked up without regard to case is for each database to say. Which of the states
-    of an unfinished run a session has is decided by its facts.
+    How a text is looked up without regard to case is for each database to say.
     """
     # A session that has nothing but mail is in no list.
     found = [SqlCondition("facts > 0")]
@@ -57,9 +47,9 @@ def query_conditions(query: SessionQuery, place: PagePlace | None) -> list[SqlCo
         after = query.prefix[:-1] + chr(ord(query.prefix[-1]) + 1)
         found.append(SqlCondition("session >= {} AND session < {}", (query.prefix, after)))
     if query.since is not None:
-        found.append(SqlCondition("updated >= {}", (query.since,)))
+        found.append(SqlCondition("changed >= {}", (query.since,)))
     if query.until is not None:
-        found.append(SqlCondition("updated < {}", (query.until,)))
+        found.append(SqlCondition("changed < {}", (query.until,)))
     for column in ("agent", "caller", "parent"):
         value = getattr(query, column)
         if value is None:
@@ -68,8 +58,8 @@ def query_conditions(query: SessionQuery, place: PagePlace | None) -> list[SqlCo
         indexed = f" AND {column} <> ''" if value else ""
         found.append(SqlCondition(f"{column} = {{}}{indexed}", (value,)))
     if place is not None:
-        behind = "(updated < {} OR updated = {} AND session > {})"
-        found.append(SqlCondition(behind, (place.updated, place.updated, place.session)))
+        behind = "(changed < {} OR changed = {} AND session > {})"
+        found.append(SqlCondition(behind, (place.changed, place.changed, place.session)))
     return found
 
 
@@ -82,12 +72,9 @@ class StoredCatalog(ABC):
 
     @abstractmethod
     async def _select_sessions(
-        self, query: SessionQuery, place: PagePlace | None, limit: int, is_skipped: NameTest
-    ) -> list[ListedSession]:
-        """Return the sessions behind a place whose rows fit a query, in the order of every list.
-
-        Of those that are skipped only the row is read, which may be behind.
-        """
+        self, query: SessionQuery, place: PagePlace | None, limit: int
+    ) -> list[SessionSummary]:
+        """Return the sessions behind a place whose rows fit a query, in the order of every list."""
 
     @abstractmethod
     async def _find_summary(self, session: str) -> SessionSummary | None:
@@ -118,7 +105,7 @@ class StoredCatalog(ABC):
         limit: int = PAGE_SESSIONS,
         cursor: str | None = None,
     ) -> SessionPage:
-        """Return a page of the sessions that pass all filters: last activity first, then by name.
+        """Return a page of the sessions that pass all filters: last changed first, then by name.
 
         `SessionCatalog.sessions` in `ports/journals.py` says what the filters mean.
         """
@@ -132,15 +119,7 @@ class StoredCatalog(ABC):
             parent=parent,
         )
         place = None if cursor is None else PagePlace.from_cursor(cursor)
-        found: list[ListedSession] = []
-        async for rows in self._iterate_sessions(wanted, limit + 1, place):
-            found += (row for row in rows if wanted.matches_facts(row.summary))
-            if len(found) > limit:
-                break
-        page = found[:limit]
-        goes_on = page and len(found) > limit
-        next_cursor = page[-1].place.to_cursor() if goes_on else None
-        return SessionPage((row.summary for row in page), next_cursor)
+        return make_page(await self._select_sessions(wanted, place, limit + 1), limit)
 
     async def list_abandoned(
         self,
@@ -152,13 +131,10 @@ class StoredCatalog(ABC):
         """List the latest sessions with an open run that has no driver and waits for nobody."""
         found: list[SessionSummary] = []
         wanted = make_query(state="open", agent=agent, parent=parent)
-        # Asked first, so that the records of sessions at work need not be read: workers ask for
-        # this list all the time. One that is let go of meanwhile is in the next list.
+        # A session that is released meanwhile is in the next list.
         is_driven = await self._find_driven()
-        at_once = min(limit, ROWS_AT_ONCE)
-        async for rows in self._iterate_sessions(wanted, at_once, is_skipped=is_driven):
-            summaries = [row.summary for row in rows if not is_driven(row.summary.session)]
-            found += (summary for summary in summaries if wanted.matches_facts(summary))
+        async for rows in self._iterate_sessions(wanted, min(limit, ROWS_AT_ONCE)):
+            found += (row for row in rows if not is_driven(row.session))
             if len(found) >= limit:
                 break
         return found[:limit]
@@ -173,7 +149,7 @@ class StoredCatalog(ABC):
         count = 0
         ended = SessionQuery(states=ENDED_STATES, until=before)
         async for rows in self._iterate_sessions(ended, ROWS_AT_ONCE):
-            names = [row.summary.session for row in rows]
+            names = [row.session for row in rows]
             names = [name for name in names if name not in kept]
             trees = [
                 [name, *await self._find_below(name)]
@@ -191,7 +167,7 @@ class StoredCatalog(ABC):
             return found
         async for rows in self._iterate_sessions(SessionQuery(), ROWS_AT_ONCE):
             for row in rows:
-                name = row.summary.session
+                name = row.session
                 if len(found) < count and not await self._has_caller(name):
                     found.add(name)
             if len(found) >= count:
@@ -212,19 +188,18 @@ class StoredCatalog(ABC):
         """Return the names of all sessions that work for a session, directly or through others."""
         found: list[SessionSummary] = []
         async for rows in self._iterate_sessions(SessionQuery(prefix=f"{session}/"), ROWS_AT_ONCE):
-            found += (row.summary for row in rows)
+            found += rows
         return find_tree(session, found)
 
     async def _iterate_sessions(
         self,
         query: SessionQuery,
         at_once: int,
-        place: PagePlace | None = None,
-        is_skipped: NameTest = skip_none,
-    ) -> AsyncGenerator[list[ListedSession]]:
-        """Yield the rows that fit a query, so many at a time."""
-        while rows := await self._select_sessions(query, place, at_once, is_skipped):
+    ) -> AsyncGenerator[list[SessionSummary]]:
+        """Yield the rows that fit a query, `at_once` at a time."""
+        place = None
+        while rows := await self._select_sessions(query, place, at_once):
             yield rows
             if len(rows) < at_once:
                 return
-            place = rows[-1].place
+            place = PagePlace.of(rows[-1])

@@ -12,6 +12,7 @@ from typing import Literal, Self
 
 from windlass.core.errors import ConfigError, JournalFailed
 from windlass.core.events import Fact
+from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import RecordProblem
 from windlass.journals.codec import blob_name, encode_fact, is_blob_name
 from windlass.journals.session_rows import PendingAppend
@@ -56,8 +57,10 @@ class StoredJournal(StoredCatalog):
     ) -> None:
         self.close()
 
-    def append(self, session: str, facts: Sequence[Fact]) -> asyncio.Future[None]:
-        """Write the facts, all or none. The future is done when they are durable.
+    def append(
+        self, session: str, facts: Sequence[Fact], row: SessionSummary
+    ) -> asyncio.Future[None]:
+        """Write the facts and the row, all or none. The future is done when they are durable.
 
         It raises SessionBusy if another driver has taken their sequence numbers, and JournalFailed
         if they cannot be written.
@@ -69,7 +72,7 @@ class StoredJournal(StoredCatalog):
         try:
             name = self._check_name(session)
             records = [encode_fact(fact) for fact in facts]
-            self._submit_append(PendingAppend(name, facts, records, done))
+            self._submit_append(PendingAppend(name, facts, row, records, done))
         except JournalFailed as error:
             done.set_exception(error)
         return done

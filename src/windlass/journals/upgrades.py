@@ -9,10 +9,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windlass.core.errors import UpgradeUnfinished
+from windlass.core.errors import JournalFailed, UpgradeUnfinished
 from windlass.core.events import Fact
 from windlass.core.text_clip import printable_line
 
+VERSION = 1
+"""The version of the format: each version has one entry in the `MIGRATIONS` of each store.
+
+Version 1 is open until the first release.
+"""
 NEW_FACTS: frozenset[str] = frozenset()
 """The tags of the facts that the version before cannot read. There is none before version 1."""
 
@@ -24,6 +29,16 @@ class UpgradeStatus(msgspec.Struct, frozen=True):
     """The version of the tables."""
     is_finished: bool
     """Whether older versions refuse the journal."""
+    sessions_left: int = 0
+    """Sessions whose row the version before wrote, so that it may lack what is new."""
+
+
+def older_wrote_error() -> JournalFailed:
+    """The version before wrote to the journal at the moment when its upgrade was finished."""
+    return JournalFailed(
+        "the version before wrote to the journal while its upgrade was being finished; stop all "
+        "programs of that version and run `windlass migrate --finish` again"
+    )
 
 
 def find_new_fact(facts: Sequence[Fact]) -> str | None:

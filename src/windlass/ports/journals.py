@@ -27,10 +27,12 @@ class Journal(Protocol):
         """Return the facts after a sequence number, in order; none for an unknown session."""
         ...
 
-    def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
-        """Write all of the facts or none, and return once they are durable.
+    def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
+        """Write all of the facts or none, with the session's row, and return once they are durable.
 
-        Raises SessionBusy if their sequence numbers are taken, JournalFailed if they were not kept.
+        The row is what the facts of the session add up to, up to the last of these
+        (`core.session_summary.row_of`). Raises SessionBusy if their sequence numbers are taken, and
+        JournalFailed if they were not kept.
         """
         ...
 
@@ -212,20 +214,20 @@ class SessionCatalog(Protocol):
         limit: int = PAGE_SESSIONS,
         cursor: str | None = None,
     ) -> SessionPage:
-        """Return a page of the sessions that pass all filters: last activity first, then by name.
+        """Return a page of the sessions that pass all filters: last changed first, then by name.
 
         Args:
             query: a part of the name or of the first prompt, in any case.
             state: `open`, `waiting`, `paused` or an outcome, or several of them.
             agent: the name of the agent of the last run.
             caller: on whose behalf the last run works.
-            since: the earliest last activity, in seconds since the epoch.
-            until: the last activity was before this time.
+            since: the earliest last change of state, in seconds since the epoch.
+            until: the last change of state was before this time.
             parent: the session that it works for; "" for sessions that no sub-agent has.
             limit: how many sessions a page has at most.
             cursor: the cursor of the page before; None for the first page.
 
-        A session that works on meanwhile moves to the front, so it is on one page at most. Raises
+        A session that changes meanwhile moves to the front, so it is on one page at most. Raises
         ConfigError if the cursor is not one.
         """
         ...
@@ -251,7 +253,7 @@ class SessionCatalog(Protocol):
         ...
 
     async def prune(self, before: float, *, keep: int = 0) -> int:
-        """Delete the sessions that have ended, and whose last activity was before a time.
+        """Delete the sessions that ended before a time.
 
         A session is deleted with those that work for it, and never without its own caller. It stays
         if one of them is driven, or if it is among the latest `keep`. Returns how many sessions

@@ -33,6 +33,7 @@ from windlass.core.fold.run import (
 )
 from windlass.core.secrets.fact_masks import count_prompt_chars
 from windlass.core.secrets.mask import Mask
+from windlass.core.session_summary import row_of
 from windlass.core.setup import Setup
 from windlass.core.state import State
 from windlass.ports import Clock, Journal
@@ -125,7 +126,7 @@ class Recorder:
         self._late_results = []
         batch = [*self._staged, *stamped]
         self._staged = []
-        write = self._start_append(batch)
+        write = self._start_append(batch, state)
         append = self._append = _Append(write, state, batch)
         try:
             if not write.done():
@@ -201,9 +202,10 @@ class Recorder:
         if self._failure is not None:
             raise self._failure
 
-    def _start_append(self, batch: list[Fact]) -> "asyncio.Future[None]":
+    def _start_append(self, batch: list[Fact], state: State) -> "asyncio.Future[None]":
         try:
-            return asyncio.ensure_future(self._journal.append(self.session, batch))
+            write = self._journal.append(self.session, batch, row_of(state))
+            return asyncio.ensure_future(write)
         except Exception as error:  # noqa: BLE001 - a journal may fail before it has begun
             failed = asyncio.get_running_loop().create_future()
             failed.set_exception(error)

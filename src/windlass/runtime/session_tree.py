@@ -6,7 +6,6 @@ names: a slash proves nothing.
 
 from windlass.core.errors import NothingToDo
 from windlass.core.fold.run import fold
-from windlass.core.session_summary import find_parent
 from windlass.core.state import State
 from windlass.ports import Journal
 
@@ -20,7 +19,7 @@ async def find_root(journal: Journal, state: State) -> State:
     Raises NothingToDo if sessions are nested too deeply.
     """
     for _ in range(DEPTH_MAX):
-        parent = find_parent(await journal.read(state.session))
+        parent = state.parent
         above = fold(parent, await journal.read(parent)) if parent else None
         # A sub-agent whose caller has ended stands for itself: no open call leads to it.
         if above is None or not above.seq or not _leads_to(above, state):
@@ -32,7 +31,7 @@ async def find_root(journal: Journal, state: State) -> State:
 async def works_for(journal: Journal, session: str, caller: str) -> bool:
     """Return whether a session works for another one, directly or through others."""
     for _ in range(DEPTH_MAX):
-        session = find_parent(await journal.read(session))
+        session = fold(session, await journal.read(session)).parent
         if not session or session == caller:
             return bool(session)
     return False

@@ -15,10 +15,11 @@ from windlass.agent import control
 from windlass.agent.agent import Agent
 from windlass.agent.answering import find_question, list_undecided, post_answer
 from windlass.agent.control import ControlReceipt
+from windlass.core.fold.run import fold
 from windlass.core.limits import RaisedLimits
 from windlass.core.messages import ContentPart
 from windlass.core.result import Question
-from windlass.core.session_summary import SessionState, SessionSummary, advance_summary
+from windlass.core.session_summary import SessionState, row_of
 from windlass.core.verdicts import PersonAnswer
 from windlass.journals.forking import fork as fork_session
 from windlass.ports import Journal
@@ -153,7 +154,7 @@ class RunControls(ABC):
         """
         name = check_session_name(full_session_name(session.owner, into)) if into else None
         copied = list(await read_recorded_facts(self.journal, session))[:at]
-        if advance_summary(SessionSummary(session.name), copied).outcome is None:
+        if row_of(fold(session.name, copied)).outcome is None:
             # The open run goes on in both sessions. The journal names this one only later.
             counted = name or f"{session.name}~{at}.{token_hex(4)}"
             await self.quotas.admit(session.owner, session.summary.agent, counted)

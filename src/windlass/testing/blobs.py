@@ -6,7 +6,14 @@ from typing import Protocol
 
 from windlass.core.errors import JournalFailed
 from windlass.ports import BlobStore, Journal
-from windlass.testing.journals import SESSION, JournalSuite, error_of, on_a_journal, on_two_journals
+from windlass.testing.journals import (
+    SESSION,
+    JournalSuite,
+    append_facts,
+    error_of,
+    on_a_journal,
+    on_two_journals,
+)
 from windlass.testing.samples import note_facts
 
 SHORT_NAME_CHARS = 16
@@ -29,7 +36,7 @@ class BlobStoreConformance(JournalSuite):
         self, one: BlobJournal, two: BlobJournal
     ) -> None:
         """By its hash, so that the same data has the same name everywhere."""
-        await one.append(SESSION, note_facts(1, 1))
+        await append_facts(one, SESSION, note_facts(1, 1))
         for data in (b"", b"some text", os.urandom(3_000_000)):
             name = await one.put_blob(SESSION, data)
             assert await two.put_blob(SESSION, data) == name
@@ -39,7 +46,7 @@ class BlobStoreConformance(JournalSuite):
 
     @on_a_journal
     async def test_a_name_that_is_none_finds_nothing(self, journal: BlobJournal) -> None:
-        await journal.append(SESSION, note_facts(1, 1))
+        await append_facts(journal, SESSION, note_facts(1, 1))
         name = await journal.put_blob(SESSION, b"kept")
         too_short = name[: SHORT_NAME_CHARS - 1]
         unknown = [char * SHORT_NAME_CHARS for char in ("0", "%", "\ud800")]
@@ -50,7 +57,7 @@ class BlobStoreConformance(JournalSuite):
     @on_a_journal
     async def test_a_session_sees_only_its_own(self, journal: BlobJournal) -> None:
         for session in (SESSION, "another"):
-            await journal.append(session, note_facts(1, 1))
+            await append_facts(journal, session, note_facts(1, 1))
         name = await journal.put_blob(SESSION, b"private")
         assert await journal.get_blob("another", name) is None
         assert await journal.put_blob("another", b"private") == name
@@ -68,7 +75,7 @@ class BlobStoreConformance(JournalSuite):
         names = list[str]()
 
         async def keep(journal: BlobJournal) -> None:
-            await journal.append(SESSION, note_facts(1, 1))
+            await append_facts(journal, SESSION, note_facts(1, 1))
             names.append(await journal.put_blob(SESSION, b"for later"))
 
         async def fetch(journal: BlobJournal) -> None:

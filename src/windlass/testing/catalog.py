@@ -7,15 +7,23 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from windlass.core.errors import ConfigError, SessionBusy
-from windlass.core.events import Fact, RunEnded, RunStarted
+from windlass.core.events import Fact, NoteGiven, RunEnded, RunStarted
+from windlass.core.fold.run import fold
 from windlass.core.messages import TextPart
 from windlass.core.session_summary import (
     UNFINISHED_STATES,
     SessionSummary,
-    advance_summary,
+    row_of,
 )
 from windlass.ports import Journal, SessionCatalog, SessionLeases
-from windlass.testing.journals import SESSION, JournalSuite, error_of, on_a_journal, on_two_journals
+from windlass.testing.journals import (
+    SESSION,
+    JournalSuite,
+    append_facts,
+    error_of,
+    on_a_journal,
+    on_two_journals,
+)
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
 
@@ -57,10 +65,10 @@ class SessionCatalogConformance(JournalSuite):
     async def test_sessions_are_found(self, journal: CatalogJournal) -> None:
         facts = facts_of_every_kind()
         failure = next(fact for fact in facts if is_failure(fact))
-        await journal.append("ended", facts)
-        await journal.append("failed", facts[: failure.seq])
-        await journal.append("open", facts[:6])
-        await journal.append("waiting", facts[:10])
+        await append_facts(journal, "ended", facts)
+        await append_facts(journal, "failed", facts[: failure.seq])
+        await append_facts(journal, "open", facts[:6])
+        await append_facts(journal, "waiting", facts[:10])
         states = {one.session: one.state for one in await journal.sessions()}
         assert states.pop("ended") == "completed"
         assert states == {name: name for name in ("failed", "open", "waiting")}
@@ -76,10 +84,10 @@ class SessionCatalogConformance(JournalSuite):
         self, one: CatalogJournal, two: CatalogJournal
     ) -> None:
         facts = facts_of_every_kind()
-        await one.append("ended", facts)
-        await one.append("waiting", facts[:10])
-        await one.append("driven", facts[:6])
-        await one.append("left", facts[:5])
+        await append_facts(one, "ended", facts)
+        await append_facts(one, "waiting", facts[:10])
+        await append_facts(one, "driven", facts[:6])
+        await append_facts(one, "left", facts[:5])
         lease = await one.lease("driven")
         for journal in (one, two):
             assert [each.session for each in await journal.list_abandoned()] == ["left"]
@@ -91,7 +99,7 @@ class SessionCatalogConformance(JournalSuite):
     async def test_a_session_that_is_driven_cannot_be_deleted(
         self, one: CatalogJournal, two: CatalogJournal
     ) -> None:
-        await one.append(SESSION, note_facts(1, 3))
+        await append_facts(one, SESSION, note_facts(1, 3))
         lease = await one.lease(SESSION)
         for journal in (one, two):
             assert isinstance(await error_of(journal.delete(SESSION)), SessionBusy)
@@ -107,21 +115,45 @@ class SessionCatalogConformance(JournalSuite):
         """Also after each append, and not only after the first."""
         facts = facts_of_every_kind()
         for at in range(0, len(facts), 7):
-            await journal.append(SESSION, facts[at : at + 7])
+            await append_facts(journal, SESSION, facts[at : at + 7])
             (summary,) = await journal.sessions()
-            assert summary == advance_summary(SessionSummary(SESSION), facts[: at + 7])
+            made = row_of(fold(SESSION, facts[: at + 7]))
+            assert summary == replace(made, changed=summary.changed)
         (found,) = await journal.sessions()
         assert (found.agent, found.caller, found.parent) == ("porter", "ann", "above")
         assert found.tokens > 0
         assert found.usd is None or found.usd > Decimal(0)
 
     @on_a_journal
+    async def test_a_list_is_sorted_by_the_last_change_of_state(
+        self, journal: CatalogJournal
+    ) -> None:
+        """What is only counted moves no session, and is shown at once."""
+        await append_facts(journal, "a", run_facts(at=1.0, ended=False))
+        await append_facts(journal, "b", run_facts(at=2.0, ended=False))
+        await append_facts(journal, "a", [NoteGiven("note", "same_call", seq=2, at=5.0)])
+        listed = await journal.sessions()
+        assert names_of(listed) == ["b", "a"]
+        assert [(one.changed, one.updated, one.facts) for one in listed] == [
+            (2.0, 2.0, 1),
+            (1.0, 5.0, 2),
+        ]
+        await append_facts(journal, "a", [RunEnded("completed", seq=3, at=6.0)])
+        listed = await journal.sessions()
+        assert names_of(listed) == ["a", "b"]
+        assert listed[0].changed == 6.0  # noqa: PLR2004 - the time of the end
+
+    @on_a_journal
     async def test_filters_are_combined(self, journal: CatalogJournal) -> None:
         """By state, agent, caller, parent, time and text."""
-        await journal.append("a", run_facts(agent="clerk", caller="ann", at=100.0))
-        await journal.append("b", run_facts(agent="clerk", caller="bob", at=200.0, ended=False))
-        await journal.append("c", run_facts(agent="porter", caller="ann", at=300.0, prompt="Carry"))
-        await journal.append("a/c1_0", run_facts(agent="porter", parent="a/c1_0", at=400.0))
+        await append_facts(journal, "a", run_facts(agent="clerk", caller="ann", at=100.0))
+        await append_facts(
+            journal, "b", run_facts(agent="clerk", caller="bob", at=200.0, ended=False)
+        )
+        await append_facts(
+            journal, "c", run_facts(agent="porter", caller="ann", at=300.0, prompt="Carry")
+        )
+        await append_facts(journal, "a/c1_0", run_facts(agent="porter", parent="a/c1_0", at=400.0))
         assert names_of(await journal.sessions(agent="clerk")) == ["b", "a"]
         assert names_of(await journal.sessions(caller="ann")) == ["c", "a"]
         assert names_of(await journal.sessions(agent="clerk", caller="ann")) == ["a"]
@@ -137,9 +169,11 @@ class SessionCatalogConformance(JournalSuite):
 
     @on_a_journal
     async def test_pages_have_one_order(self, journal: CatalogJournal) -> None:
-        """The last activity first, then by name; all sessions once, whatever the size of a page."""
+        """The last change first, then by name; all sessions once, whatever the size of a page."""
         for number in range(7):
-            await journal.append(f"s{number}", run_facts(at=float(number // 3), agent="clerk"))
+            await append_facts(
+                journal, f"s{number}", run_facts(at=float(number // 3), agent="clerk")
+            )
         order = ["s6", "s3", "s4", "s5", "s0", "s1", "s2"]
         for limit in (1, 2, 3, 7, 50):
             for agent in (None, "clerk"):
@@ -159,14 +193,14 @@ class SessionCatalogConformance(JournalSuite):
     async def test_a_session_that_changes_is_on_one_page_at_most(
         self, journal: CatalogJournal
     ) -> None:
-        """Its last activity only grows, so it moves to the front, also if a clock is set back."""
+        """Its last change only grows, so it moves to the front, also if a clock is set back."""
         for number in range(4):
-            await journal.append(f"s{number}", run_facts(at=float(number)))
+            await append_facts(journal, f"s{number}", run_facts(at=float(number)))
         first = await journal.sessions(limit=2)
         assert names_of(first) == ["s3", "s2"]
-        again = replace(run_facts(ended=False)[0], run=2)
-        await journal.append("s3", [replace(again, seq=3, at=0.5)])
-        await journal.append("s0", [replace(again, seq=3, at=9.0)])
+        again = replace(run_facts(ended=False)[0], run=2, earlier=())
+        await append_facts(journal, "s3", [replace(again, seq=3, at=0.5)])
+        await append_facts(journal, "s0", [replace(again, seq=3, at=9.0)])
         second = await journal.sessions(limit=2, cursor=first.cursor)
         assert names_of(second) == ["s1"]
         assert second.cursor is None
@@ -178,9 +212,9 @@ class SessionCatalogConformance(JournalSuite):
     ) -> None:
         """The driven ones do not count against the limit."""
         for number in range(6):
-            await one.append(f"s{number}", run_facts(at=10.0 + number, ended=False))
-        await one.append("old", run_facts(at=1.0, agent="clerk", ended=False))
-        await one.append("s0/c", run_facts(at=2.0, parent="s0/c", ended=False))
+            await append_facts(one, f"s{number}", run_facts(at=10.0 + number, ended=False))
+        await append_facts(one, "old", run_facts(at=1.0, agent="clerk", ended=False))
+        await append_facts(one, "s0/c", run_facts(at=2.0, parent="s0/c", ended=False))
         leases = [await one.lease(f"s{number}") for number in (5, 4)]
         for journal in (one, two):
             assert names_of(await journal.list_abandoned(limit=2)) == ["s3", "s2"]
@@ -199,12 +233,12 @@ class SessionCatalogConformance(JournalSuite):
         self, one: CatalogJournal, two: CatalogJournal
     ) -> None:
         """The whole tree or nothing, and nothing that only has a similar name."""
-        await one.append("a", run_facts())
-        await one.append("a/c1_0", run_facts(parent="a/c1_0"))
-        await one.append("a/c1_0/c1_0.2", run_facts(parent="a/c1_0/c1_0"))
-        await one.append("a/own", run_facts())
-        await one.append("ab", run_facts())
-        await one.append("ab/c1_0", run_facts(parent="ab/c1_0"))
+        await append_facts(one, "a", run_facts())
+        await append_facts(one, "a/c1_0", run_facts(parent="a/c1_0"))
+        await append_facts(one, "a/c1_0/c1_0.2", run_facts(parent="a/c1_0/c1_0"))
+        await append_facts(one, "a/own", run_facts())
+        await append_facts(one, "ab", run_facts())
+        await append_facts(one, "ab/c1_0", run_facts(parent="ab/c1_0"))
         lease = await two.lease("a/c1_0/c1_0.2")
         assert isinstance(await error_of(one.delete("a")), SessionBusy)
         assert "a" in names_of(await two.sessions())
@@ -219,15 +253,15 @@ class SessionCatalogConformance(JournalSuite):
         self, one: CatalogJournal, two: CatalogJournal
     ) -> None:
         """What waits or works keeps what was done for it, however long ago that was."""
-        await one.append("old", run_facts(at=1.0))
-        await one.append("old/c1_0", run_facts(parent="old/c1_0", at=1.0, ended=False))
-        await one.append("open", run_facts(at=1.0, ended=False))
-        await one.append("open/c1_0", run_facts(parent="open/c1_0", at=1.0))
-        await one.append("orphan/c1_0", run_facts(parent="orphan/c1_0", at=1.0))
-        await one.append("driven", run_facts(at=1.0))
-        await one.append("driven/c1_0", run_facts(parent="driven/c1_0", at=1.0))
-        await one.append("kept", run_facts(at=2.0))
-        await one.append("new", run_facts(at=9.0))
+        await append_facts(one, "old", run_facts(at=1.0))
+        await append_facts(one, "old/c1_0", run_facts(parent="old/c1_0", at=1.0, ended=False))
+        await append_facts(one, "open", run_facts(at=1.0, ended=False))
+        await append_facts(one, "open/c1_0", run_facts(parent="open/c1_0", at=1.0))
+        await append_facts(one, "orphan/c1_0", run_facts(parent="orphan/c1_0", at=1.0))
+        await append_facts(one, "driven", run_facts(at=1.0))
+        await append_facts(one, "driven/c1_0", run_facts(parent="driven/c1_0", at=1.0))
+        await append_facts(one, "kept", run_facts(at=2.0))
+        await append_facts(one, "new", run_facts(at=9.0))
         lease = await two.lease("driven/c1_0")
         pruned = ["old", "old/c1_0", "orphan/c1_0"]
         assert await one.prune(5.0, keep=2) == len(pruned)

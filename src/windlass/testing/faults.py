@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from windlass.core.errors import JournalFailed
 from windlass.core.events import Fact
+from windlass.core.session_summary import SessionSummary
 from windlass.ports import (
     AppendSignals,
     BlobStore,
@@ -83,8 +84,8 @@ class BareJournal:
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         return await self._journal.read(session, after)
 
-    def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
-        return self._journal.append(session, facts)
+    def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
+        return self._journal.append(session, facts, row)
 
 
 class PowerCutJournal(_JournalWrapper):
@@ -109,17 +110,17 @@ class PowerCutJournal(_JournalWrapper):
         self._check_alive()
         return facts
 
-    def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
+    def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
         self._check_alive()
         self.appends += 1
         if self.appends != self._at:
-            return self._finish_append(self._journal.append(session, facts))
+            return self._finish_append(self._journal.append(session, facts, row))
         # Dead before the write is done: no other task of this process may act any more.
         self.dead = True
         if self._when == "before":
             self._release_leases()
             raise PowerCut(f"before append {self._at}")
-        return self._finish_last_append(self._journal.append(session, facts))
+        return self._finish_last_append(self._journal.append(session, facts, row))
 
     async def _finish_append(self, write: Awaitable[None]) -> None:
         await write
@@ -170,18 +171,22 @@ class WaitingJournal(_JournalWrapper):
         await asyncio.sleep(self._delay_s)
         return await self._journal.read(session, after)
 
-    def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
-        write = self._write_after(self._last_write, session, tuple(facts))
+    def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
+        write = self._write_after(self._last_write, session, tuple(facts), row)
         self._last_write = asyncio.create_task(write, name="journal write")
         return asyncio.shield(self._last_write)  # As a disk, it goes on without its caller.
 
     async def _write_after(
-        self, before: asyncio.Task[None] | None, session: str, facts: Sequence[Fact]
+        self,
+        before: asyncio.Task[None] | None,
+        session: str,
+        facts: Sequence[Fact],
+        row: SessionSummary,
     ) -> None:
         if before is not None and not before.done():
             await asyncio.wait([before])
         await asyncio.sleep(self._delay_s)
-        await self._journal.append(session, facts)
+        await self._journal.append(session, facts, row)
 
     @override
     async def _call_journal(
@@ -204,11 +209,11 @@ class FailingJournal(_JournalWrapper):
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         return await self._journal.read(session, after)
 
-    def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
+    def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
         self.appends += 1
         failures_before = self.appends - self._at
         if failures_before < 0 or (self._times is not None and failures_before >= self._times):
-            return self._journal.append(session, facts)
+            return self._journal.append(session, facts, row)
         return _fail_append(self.appends)
 
 
@@ -230,11 +235,11 @@ class HungJournal(_JournalWrapper):
             await _wait_forever()
         return await self._journal.read(session, after)
 
-    def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
+    def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
         self.appends += 1
         if self.appends >= self._at:
             return _wait_forever()
-        return self._journal.append(session, facts)
+        return self._journal.append(session, facts, row)
 
     @override
     async def _call_journal(
@@ -255,8 +260,8 @@ class RealTimeJournal(_JournalWrapper):
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         return await _await_holding_time(self._journal.read(session, after))
 
-    def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
-        return _await_holding_time(self._journal.append(session, facts))
+    def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
+        return _await_holding_time(self._journal.append(session, facts, row))
 
     @override
     async def _call_journal(

@@ -16,12 +16,19 @@ from contextlib import (
     AbstractContextManager,
     AsyncExitStack,
     ExitStack,
+    suppress,
 )
 from pathlib import Path
 from typing import Any, cast
 
-from windlass.core.errors import JournalFailed, SessionBusy
-from windlass.core.events import Fact
+from msgspec.structs import replace
+
+from windlass.core.errors import IllegalFact, JournalFailed, SessionBusy
+from windlass.core.events import CallJudged, Fact
+from windlass.core.fold.run import apply_fact
+from windlass.core.session_summary import SessionSummary, row_of
+from windlass.core.state import State
+from windlass.core.verdicts import Ask
 from windlass.ports import Journal
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
@@ -116,44 +123,44 @@ class JournalConformance(JournalSuite):
     async def test_what_was_appended_is_read_back(self, journal: Journal) -> None:
         """Facts of every kind come back equal, in order."""
         facts = facts_of_every_kind()
-        await journal.append(SESSION, facts)
+        await append_facts(journal, SESSION, facts)
         assert list(await journal.read(SESSION)) == facts
 
     @on_a_journal
     async def test_each_append_goes_on_where_the_last_one_ended(self, journal: Journal) -> None:
         for fact in note_facts(1, 20):
-            await journal.append(SESSION, [fact])
+            await append_facts(journal, SESSION, [fact])
         assert list(await journal.read(SESSION)) == note_facts(1, 20)
 
     @on_a_journal
     async def test_reading_can_start_after_any_record(self, journal: Journal) -> None:
         """A late watcher reads on from the last record that it saw."""
         facts = facts_of_every_kind()
-        await journal.append(SESSION, facts)
+        await append_facts(journal, SESSION, facts)
         for after in range(len(facts) + 2):
             assert list(await journal.read(SESSION, after)) == facts[after:]
 
     @on_a_journal
     async def test_an_unknown_session_is_empty(self, journal: Journal) -> None:
-        await journal.append("another", note_facts(1, 2))
+        await append_facts(journal, "another", note_facts(1, 2))
         assert list(await journal.read(SESSION)) == []
         assert list(await journal.read(SESSION, 7)) == []
 
     @on_a_journal
     async def test_no_facts_are_no_change(self, journal: Journal) -> None:
-        await journal.append(SESSION, [])
+        await append_facts(journal, SESSION, [])
         assert list(await journal.read(SESSION)) == []
 
     @on_a_journal
     async def test_a_taken_number_is_refused_and_nothing_is_written(self, journal: Journal) -> None:
         """A second writer of the same session is refused, never merged."""
-        await journal.append(SESSION, note_facts(1, 3))
+        await append_facts(journal, SESSION, note_facts(1, 3))
         for first in (1, 2, 3):
             error = await append_error(journal, SESSION, note_facts(first, 5, "mine"))
             assert isinstance(error, SessionBusy)
             assert SESSION in str(error)
         assert list(await journal.read(SESSION)) == note_facts(1, 3)
-        await journal.append(SESSION, note_facts(4, 4))
+        await append_facts(journal, SESSION, note_facts(4, 4))
 
     @on_a_journal
     async def test_a_gap_is_refused_and_nothing_is_written(self, journal: Journal) -> None:
@@ -166,15 +173,15 @@ class JournalConformance(JournalSuite):
         for facts in gaps:
             assert isinstance(await append_error(journal, SESSION, facts), JournalFailed)
         assert list(await journal.read(SESSION)) == []
-        await journal.append(SESSION, note_facts(1, 1))
+        await append_facts(journal, SESSION, note_facts(1, 1))
         assert isinstance(await append_error(journal, SESSION, note_facts(3, 3)), JournalFailed)
         assert list(await journal.read(SESSION)) == note_facts(1, 1)
 
     @on_a_journal
     async def test_of_two_drivers_one_wins(self, journal: Journal) -> None:
         """Both write the same number at the same moment."""
-        await journal.append(SESSION, note_facts(1, 1))
-        both = (journal.append(SESSION, note_facts(2, 2, name)) for name in ("one", "two"))
+        await append_facts(journal, SESSION, note_facts(1, 1))
+        both = (start_append(journal, SESSION, note_facts(2, 2, name)) for name in ("one", "two"))
         ends = await asyncio.gather(*both, return_exceptions=True)
         assert sorted(type(end).__name__ for end in ends) == ["NoneType", "SessionBusy"]
         winner = "one" if ends[0] is None else "two"
@@ -184,7 +191,7 @@ class JournalConformance(JournalSuite):
     async def test_one_refusal_does_not_touch_the_others(self, journal: Journal) -> None:
         names = [f"session {at}" for at in range(20)]
         facts = [note_facts(2, 2) if at % 3 == 0 else note_facts(1, 2) for at in range(20)]
-        appends = map(journal.append, names, facts)
+        appends = [start_append(journal, *each) for each in zip(names, facts, strict=True)]
         ends = await asyncio.gather(*appends, return_exceptions=True)
         assert [end is None for end in ends] == [at % 3 != 0 for at in range(20)]
         for at, name in enumerate(names):
@@ -194,7 +201,7 @@ class JournalConformance(JournalSuite):
     async def test_many_sessions_write_at_once(self, journal: Journal) -> None:
         async def drive(name: str) -> None:
             for fact in note_facts(1, 20, name):
-                await journal.append(name, [fact])
+                await append_facts(journal, name, [fact])
 
         names = [f"session {at}" for at in range(30)]
         await asyncio.gather(*map(drive, names))
@@ -205,20 +212,22 @@ class JournalConformance(JournalSuite):
     async def test_appends_that_nobody_awaits_in_between_keep_their_order(
         self, journal: Journal
     ) -> None:
-        await asyncio.gather(*(journal.append(SESSION, [fact]) for fact in note_facts(1, 50)))
+        await asyncio.gather(
+            *(start_append(journal, SESSION, [fact]) for fact in note_facts(1, 50))
+        )
         assert list(await journal.read(SESSION)) == note_facts(1, 50)
 
     @on_a_journal
     async def test_a_cancelled_append_is_whole_or_absent(self, journal: Journal) -> None:
         for turn in range(10):
             name = f"session {turn}"
-            writing = asyncio.ensure_future(journal.append(name, note_facts(1, 3)))
+            writing = asyncio.ensure_future(start_append(journal, name, note_facts(1, 3)))
             for _ in range(turn % 3):
                 await asyncio.sleep(0)
             writing.cancel()
             await asyncio.wait({writing})
             # Appends are written in order, so when this one is done, the cancelled one is decided.
-            await journal.append(f"{name}, next", note_facts(1, 1))
+            await append_facts(journal, f"{name}, next", note_facts(1, 1))
             assert list(await journal.read(name)) in ([], note_facts(1, 3))
 
     def test_a_session_outlives_its_journal(self, tmp_path: Path) -> None:
@@ -228,21 +237,53 @@ class JournalConformance(JournalSuite):
         facts = facts_of_every_kind()
 
         async def write(journal: Journal) -> None:
-            await journal.append(SESSION, facts[:5])
+            await append_facts(journal, SESSION, facts[:5])
 
         async def go_on(journal: Journal) -> None:
             assert list(await journal.read(SESSION)) == facts[:5]
             assert isinstance(await append_error(journal, SESSION, facts[4:]), SessionBusy)
-            await journal.append(SESSION, facts[5:])
+            await append_facts(journal, SESSION, facts[5:])
             assert list(await journal.read(SESSION)) == facts
 
         self.run_scenario(tmp_path, write)
         self.run_scenario(tmp_path, go_on)
 
 
+def row_for(session: str, facts: Sequence[Fact]) -> SessionSummary:
+    """Return the row of a session with these facts, also if not all of them can follow."""
+    state = State(session)
+    with suppress(IllegalFact):
+        for fact in facts:
+            state = apply_fact(state, fact)
+    row = row_of(state)
+    if not facts or facts[-1].seq == state.seq:
+        return row
+    last = facts[-1]
+    judged = [fact.verdict for fact in facts if isinstance(fact, CallJudged)]
+    return replace(
+        row,
+        changed=last.at,
+        created=facts[0].at,
+        updated=last.at,
+        facts=last.seq,
+        asked=sum(isinstance(verdict, Ask) for verdict in judged),
+    )
+
+
+def start_append(journal: Journal, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
+    """Begin an append at once, with the row that these facts add up to by themselves."""
+    return journal.append(session, facts, row_for(session, facts))
+
+
+async def append_facts(journal: Journal, session: str, facts: Sequence[Fact]) -> None:
+    """Append facts as a writer does: with the row that all facts of the session add up to."""
+    known = await journal.read(session)
+    await journal.append(session, facts, row_for(session, [*known, *facts]))
+
+
 async def append_error(journal: Journal, session: str, facts: Sequence[Fact]) -> Exception | None:
     """Return the error of an append that should fail, or None if it did not fail."""
-    return await error_of(journal.append(session, facts))
+    return await error_of(start_append(journal, session, facts))
 
 
 async def error_of(awaitable: Awaitable[object]) -> Exception | None:

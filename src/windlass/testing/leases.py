@@ -6,7 +6,14 @@ from typing import Protocol
 from windlass.core.errors import SessionBusy
 from windlass.core.events import Fact
 from windlass.ports import AppendSignals, Journal, SessionLeases
-from windlass.testing.journals import SESSION, JournalSuite, error_of, on_a_journal, on_two_journals
+from windlass.testing.journals import (
+    SESSION,
+    JournalSuite,
+    append_facts,
+    error_of,
+    on_a_journal,
+    on_two_journals,
+)
 from windlass.testing.samples import note_facts
 
 PATIENCE_S = 30.0
@@ -90,7 +97,7 @@ class SessionLeasesConformance(JournalSuite):
         """A lease changes nothing for writing by its holder, and anybody may read."""
         lease = await one.lease(SESSION)
         assert list(await two.read(SESSION)) == []
-        await one.append(SESSION, note_facts(1, 3))
+        await append_facts(one, SESSION, note_facts(1, 3))
         assert list(await two.read(SESSION)) == note_facts(1, 3)
         lease.release()
         assert list(await one.read(SESSION)) == note_facts(1, 3)
@@ -107,7 +114,7 @@ class AppendSignalsConformance(JournalSuite):
     async def test_what_is_there_already_is_news_at_once(
         self, one: SignallingJournal, two: SignallingJournal
     ) -> None:
-        await one.append(SESSION, note_facts(1, 3))
+        await append_facts(one, SESSION, note_facts(1, 3))
         async with asyncio.timeout(PATIENCE_S):
             for journal in (one, two):
                 for after in (0, 2):
@@ -121,7 +128,7 @@ class AppendSignalsConformance(JournalSuite):
         for seq, (writer, reader) in enumerate(((one, one), (one, two), (two, one)), 1):
             waiting = asyncio.create_task(reader.wait_for_append(SESSION, seq - 1))
             await asyncio.sleep(0.01)  # The follower should be waiting before the append.
-            await writer.append(SESSION, note_facts(seq, seq))
+            await append_facts(writer, SESSION, note_facts(seq, seq))
             async with asyncio.timeout(PATIENCE_S):
                 await waiting
                 await wait_until_visible(reader, seq)
@@ -135,8 +142,8 @@ class AppendSignalsConformance(JournalSuite):
 
         async def write() -> None:
             for fact in note_facts(1, last):
-                await one.append(SESSION, [fact])
-                await one.append("another", [fact])
+                await append_facts(one, SESSION, [fact])
+                await append_facts(one, "another", [fact])
                 await asyncio.sleep(0.002 if fact.seq % 7 else 0)
 
         async def follow(journal: SignallingJournal) -> list[Fact]:
@@ -156,7 +163,7 @@ class AppendSignalsConformance(JournalSuite):
         self, one: SignallingJournal, two: SignallingJournal
     ) -> None:
         """A cancel ends the waiting, and the journal goes on for others."""
-        await one.append(SESSION, note_facts(1, 1))
+        await append_facts(one, SESSION, note_facts(1, 1))
         for journal in (one, two):
             waiting = [asyncio.create_task(journal.wait_for_append(SESSION, 1)) for _ in range(5)]
             await asyncio.sleep(0.01)
@@ -166,7 +173,7 @@ class AppendSignalsConformance(JournalSuite):
                 await asyncio.wait(waiting)
             assert all(task.cancelled() for task in waiting)
         async with asyncio.timeout(PATIENCE_S):
-            await one.append(SESSION, note_facts(2, 2))
+            await append_facts(one, SESSION, note_facts(2, 2))
             await wait_until_visible(two, 2)
 
 

@@ -29,7 +29,7 @@ from windlass.journals.archive import export_session, import_session
 from windlass.journals.forking import fork
 from windlass.journals.mail_rules import MailLimits
 from windlass.ports import Journal, Mailbox, SessionCatalog, SessionLeases
-from windlass.testing.journals import SESSION, error_of, on_a_journal, on_two_journals
+from windlass.testing.journals import SESSION, append_facts, error_of, on_a_journal, on_two_journals
 from windlass.testing.leases import PATIENCE_S
 from windlass.testing.questions import AnswerConformance
 from windlass.testing.samples import facts_of_every_kind, note_facts
@@ -75,7 +75,7 @@ class MailboxConformance(AnswerConformance):
         self, one: MailingJournal, two: MailingJournal
     ) -> None:
         """D4: with its author, its key and the time at which the store accepted it."""
-        await one.append(SESSION, note_facts(1, 1))
+        await append_facts(one, SESSION, note_facts(1, 1))
         messages: list[Mail] = [
             SteerMail(run=1, prompt=(TextPart("look"), ImagePart("image/png", b"\x89PNG"))),
             CancelMail(run=1, reason="not needed"),
@@ -101,7 +101,7 @@ class MailboxConformance(AnswerConformance):
         self, one: MailingJournal, two: MailingJournal
     ) -> None:
         """D4: in each lane from 1, also after messages were removed, the last one too."""
-        await one.append(SESSION, note_facts(1, 1))
+        await append_facts(one, SESSION, note_facts(1, 1))
         for lane in LANES:
             for nth in range(1, 7):
                 journal = one if nth % 2 else two
@@ -119,7 +119,7 @@ class MailboxConformance(AnswerConformance):
     @on_two_journals
     async def test_many_post_at_once(self, one: MailingJournal, two: MailingJournal) -> None:
         """D4: every post has a number of its own, and a reader never sees a gap."""
-        await one.append(SESSION, note_facts(1, 1))
+        await append_facts(one, SESSION, note_facts(1, 1))
         posts = [
             (one, two)[nth % 2].post_mail(SESSION, _message("control", str(nth)))
             for nth in range(20)
@@ -141,7 +141,7 @@ class MailboxConformance(AnswerConformance):
     @on_two_journals
     async def test_a_key_is_accepted_once(self, one: MailingJournal, two: MailingJournal) -> None:
         """D4: who posts again gets the first receipt, also after the message was removed."""
-        await one.append(SESSION, note_facts(1, 1))
+        await append_facts(one, SESSION, note_facts(1, 1))
         for lane in LANES:
             first = await one.post_mail(SESSION, _message(lane), key="again")
             other = await one.post_mail(SESSION, _message(lane), key="other")
@@ -171,14 +171,14 @@ class MailboxConformance(AnswerConformance):
         assert isinstance(
             await error_of(journal.post_mail(SESSION, CancelMail(run=1))), NothingToDo
         )
-        await journal.append(SESSION, note_facts(1, 1))
+        await append_facts(journal, SESSION, note_facts(1, 1))
         assert (await journal.post_mail(SESSION, CancelMail(run=1))).number == 1
         assert await _numbers(journal, "prompts") == [1]
 
     @on_a_journal
     async def test_a_message_that_cannot_be_used_is_refused(self, journal: MailingJournal) -> None:
         """D4: nothing is kept of it."""
-        await journal.append(SESSION, note_facts(1, 1))
+        await append_facts(journal, SESSION, note_facts(1, 1))
         wrong: list[tuple[Mail, dict[str, str]]] = [
             (CancelMail(run=0), {}),
             (CancelMail(run=cast("Any", "one")), {}),
@@ -205,8 +205,8 @@ class MailboxConformance(AnswerConformance):
         self, one: MailingJournal, two: MailingJournal
     ) -> None:
         """D4: what nobody has taken is bounded; the other lane and other sessions go on."""
-        await one.append(SESSION, note_facts(1, 1))
-        await one.append("another", note_facts(1, 1))
+        await append_facts(one, SESSION, note_facts(1, 1))
+        await append_facts(one, "another", note_facts(1, 1))
         for lane in LANES:
             limit = self.mail_limits.of_lane(lane)
             for nth in range(limit):
@@ -222,7 +222,7 @@ class MailboxConformance(AnswerConformance):
     @on_two_journals
     async def test_a_post_wakes_who_waits(self, one: MailingJournal, two: MailingJournal) -> None:
         """D3: in this process and in another; each lane by itself."""
-        await one.append(SESSION, note_facts(1, 1))
+        await append_facts(one, SESSION, note_facts(1, 1))
         for nth, (writer, reader) in enumerate(((one, one), (one, two), (two, one)), 1):
             for lane in LANES:
                 waiting = asyncio.create_task(reader.wait_for_mail(SESSION, lane, nth - 1))
@@ -239,7 +239,7 @@ class MailboxConformance(AnswerConformance):
     @on_two_journals
     async def test_no_wake_up_is_missed(self, one: MailingJournal, two: MailingJournal) -> None:
         """D3: however waiting and posting fall together."""
-        await one.append(SESSION, note_facts(1, 1))
+        await append_facts(one, SESSION, note_facts(1, 1))
         last = 25
 
         async def follow(journal: MailingJournal) -> list[int]:
@@ -262,7 +262,7 @@ class MailboxConformance(AnswerConformance):
     ) -> None:
         """D3: until a fact carries the message, whether or not it was removed."""
         for name in ("first", "second", SESSION):
-            await one.append(name, note_facts(1, 1))
+            await append_facts(one, name, note_facts(1, 1))
         assert list(await two.list_mailed()) == []
         await one.post_mail("second", _message("control"))
         self.moment += 1
@@ -272,8 +272,8 @@ class MailboxConformance(AnswerConformance):
         for journal in (one, two):
             assert list(await journal.list_mailed()) == ["second", "first", SESSION]
             assert list(await journal.list_mailed(2)) == ["second", "first"]
-        await one.append(SESSION, _refusals(1, 1, 2))
-        await two.append("first", _refusals(1, 1, 2, "prompts"))
+        await append_facts(one, SESSION, _refusals(1, 1, 2))
+        await append_facts(two, "first", _refusals(1, 1, 2, "prompts"))
         for journal in (one, two):
             assert list(await journal.list_mailed()) == ["second"]
         await one.post_mail(SESSION, _message("control"))
@@ -285,11 +285,11 @@ class MailboxConformance(AnswerConformance):
         self, one: MailingJournal, two: MailingJournal
     ) -> None:
         """D4: a driver that died before it removed what it took leaves no full lane behind."""
-        await one.append(SESSION, note_facts(1, 1))
+        await append_facts(one, SESSION, note_facts(1, 1))
         limit = self.mail_limits.control
         for _ in range(limit):
             await one.post_mail(SESSION, _message("control"))
-        await two.append(SESSION, _refusals(1, limit, 2))
+        await append_facts(two, SESSION, _refusals(1, limit, 2))
         assert (await one.post_mail(SESSION, _message("control"))).number == limit + 1
 
     @on_two_journals
@@ -297,7 +297,7 @@ class MailboxConformance(AnswerConformance):
         self, one: MailingJournal, two: MailingJournal
     ) -> None:
         """D9: also one that has nothing but mail; a new one of that name begins anew."""
-        await one.append(SESSION, note_facts(1, 1))
+        await append_facts(one, SESSION, note_facts(1, 1))
         for lane in LANES:
             await one.post_mail(SESSION, _message(lane), key="k")
         assert await two.delete(SESSION)
@@ -347,7 +347,7 @@ class MailboxConformance(AnswerConformance):
         """Give the session facts that carry messages, and messages that wait."""
         start = facts_of_every_kind()[0]
         facts: Sequence[Fact] = (start, *_refusals(4, 2, 2), *_refusals(2, 1, 4, "prompts"))
-        await journal.append(SESSION, facts)
+        await append_facts(journal, SESSION, facts)
         for lane in LANES:
             await journal.post_mail(SESSION, _message(lane), key="k")
 
@@ -369,7 +369,7 @@ class MailboxConformance(AnswerConformance):
             return
 
         async def post(journal: MailingJournal) -> None:
-            await journal.append(SESSION, note_facts(1, 1))
+            await append_facts(journal, SESSION, note_facts(1, 1))
             for lane in LANES:
                 await journal.post_mail(SESSION, _message(lane), by="ann", key="k")
             await journal.remove_mail(SESSION, "prompts", 1)

@@ -11,7 +11,14 @@ from windlass.core.mail import AnswerMail, MailReceipt
 from windlass.core.questions import CLOCK, EXPIRED_DENIAL, Decision
 from windlass.core.verdicts import Allow, AllowAlways, Ask, Deny, Modify, PersonAnswer
 from windlass.ports import Journal, Mailbox, SessionCatalog
-from windlass.testing.journals import SESSION, JournalSuite, error_of, on_a_journal, on_two_journals
+from windlass.testing.journals import (
+    SESSION,
+    JournalSuite,
+    append_facts,
+    error_of,
+    on_a_journal,
+    on_two_journals,
+)
 
 DIGEST = "ab" * 16
 CHILD = f"{SESSION}/c1"
@@ -47,16 +54,16 @@ class AnswerConformance(JournalSuite):
         self, one: AskedJournal, two: AskedJournal
     ) -> None:
         """G6: its row is written with the fact, and its answer with the message."""
-        await one.append(SESSION, [CallJudged("a", Allow(), seq=1, at=1.0)])
+        await append_facts(one, SESSION, [CallJudged("a", Allow(), seq=1, at=1.0)])
         assert not await two.read_questions(SESSION)
         assert isinstance(await error_of(two.post_mail(SESSION, _answer(Allow()))), NothingToDo)
-        await one.append(SESSION, [_ask(seq=2)])
+        await append_facts(one, SESSION, [_ask(seq=2)])
         assert await _decision_of(two) is None
         receipt = await two.post_mail(SESSION, _answer(Allow()), by="ann")
         decision = Decision("allow", "ann", receipt.at)
         assert await _decision_of(one) == decision
         answered = CallAnswered("a", Allow(), DIGEST, "ann", mail=1, accepted_at=receipt.at)
-        await one.append(SESSION, [_placed(answered, 3)])
+        await append_facts(one, SESSION, [_placed(answered, 3)])
         assert not await two.read_questions(SESSION)
         refusal = await error_of(one.post_mail(SESSION, _answer(Deny("no"))))
         assert isinstance(refusal, QuestionDecided)
@@ -67,7 +74,7 @@ class AnswerConformance(JournalSuite):
         self, one: AskedJournal, two: AskedJournal
     ) -> None:
         """G6: of both kinds, by several people; what was refused is not in the mailbox."""
-        await one.append(SESSION, [_ask()])
+        await append_facts(one, SESSION, [_ask()])
         replies: list[PersonAnswer] = [Allow(), Deny("no"), AllowAlways(), Modify({}, "rather")]
         posts = [
             (one, two)[nth % 2].post_mail(SESSION, _answer(replies[nth % 4]), by=f"person {nth}")
@@ -89,7 +96,7 @@ class AnswerConformance(JournalSuite):
         self, journal: AskedJournal
     ) -> None:
         """G6: one with another digest is for another question."""
-        await journal.append(SESSION, [_ask()])
+        await append_facts(journal, SESSION, [_ask()])
         other = _answer(Allow(), digest="cd" * 16)
         assert isinstance(await error_of(journal.post_mail(SESSION, other)), ConfigError)
         unknown = _answer(Allow(), call_id="b")
@@ -100,8 +107,10 @@ class AnswerConformance(JournalSuite):
     @on_a_journal
     async def test_the_clock_of_the_store_judges_the_expiry(self, journal: AskedJournal) -> None:
         """G6: a late answer is refused, and an expiry that is reported too early too."""
-        await journal.append(
-            SESSION, [_ask("late", 1, LONG_AGO), _ask("early", 2, FAR_AWAY), _ask("never", 3)]
+        await append_facts(
+            journal,
+            SESSION,
+            [_ask("late", 1, LONG_AGO), _ask("early", 2, FAR_AWAY), _ask("never", 3)],
         )
         refusal = await error_of(journal.post_mail(SESSION, _answer(Allow(), "late")))
         assert isinstance(refusal, QuestionDecided)
@@ -122,10 +131,10 @@ class AnswerConformance(JournalSuite):
         self, one: AskedJournal, two: AskedJournal
     ) -> None:
         """D4: its driver could not take it, so that another one may come."""
-        await one.append(SESSION, [_ask()])
+        await append_facts(one, SESSION, [_ask()])
         await two.post_mail(SESSION, _answer(Modify({"no": 1}, "rather")), by="ann")
         refused = MailRefused(1, "answer", "it does not fit")
-        await one.append(SESSION, [_placed(refused, 2)])
+        await append_facts(one, SESSION, [_placed(refused, 2)])
         assert await _decision_of(two) is None
         await two.post_mail(SESSION, _answer(Allow()), by="ann")
         assert (await _decision_of(one)) is not None
@@ -135,13 +144,13 @@ class AnswerConformance(JournalSuite):
         self, one: AskedJournal, two: AskedJournal
     ) -> None:
         """D4: an answer that comes later is refused, and one for a deleted session too."""
-        await one.append(SESSION, [_ask()])
-        await one.append(SESSION, [_placed(RunEnded("cancelled"), 2)])
+        await append_facts(one, SESSION, [_ask()])
+        await append_facts(one, SESSION, [_placed(RunEnded("cancelled"), 2)])
         assert not await two.read_questions(SESSION)
         assert isinstance(await error_of(two.post_mail(SESSION, _answer(Allow()))), NothingToDo)
-        await one.append(SESSION, [_ask("b", 3)])
+        await append_facts(one, SESSION, [_ask("b", 3)])
         await one.delete(SESSION)
-        await one.append(SESSION, [CallJudged("a", Allow(), seq=1, at=1.0)])
+        await append_facts(one, SESSION, [CallJudged("a", Allow(), seq=1, at=1.0)])
         assert not await two.read_questions(SESSION)
 
     @on_two_journals
@@ -149,8 +158,8 @@ class AnswerConformance(JournalSuite):
         self, one: AskedJournal, two: AskedJournal
     ) -> None:
         """D13: it lies in the mailbox of the root, and only that message is passed on."""
-        await one.append(SESSION, [CallJudged("x", Allow(), seq=1, at=1.0)])
-        await one.append(CHILD, [_ask()])
+        await append_facts(one, SESSION, [CallJudged("x", Allow(), seq=1, at=1.0)])
+        await append_facts(one, CHILD, [_ask()])
         await two.post_mail(SESSION, _answer(Allow(), session=CHILD), by="ann")
         assert not await one.read_mail(CHILD, "control")
         others = {SESSION: _answer(Deny("no"), session=CHILD), CHILD: _answer(Deny("no"))}

@@ -4,7 +4,7 @@ The same check runs before a fact is written and when it is read back. So an ill
 into a journal, and a journal that holds one is refused.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 
 from msgspec.structs import replace
@@ -74,7 +74,14 @@ from windlass.core.fold.steps import (
     settle_open_attempt,
 )
 from windlass.core.limits import RaisedLimits
-from windlass.core.messages import AssistantMessage, TextPart, ToolResults, UserMessage
+from windlass.core.messages import (
+    AssistantMessage,
+    ContentPart,
+    TextPart,
+    ToolResults,
+    UserMessage,
+)
+from windlass.core.phrases import join_texts
 from windlass.core.setup import Setup, digest
 from windlass.core.state import (
     RunState,
@@ -84,6 +91,10 @@ from windlass.core.state import (
     add_messages,
     measure_setup,
 )
+from windlass.core.text_clip import clip_line
+
+TITLE_CHARS_MAX = 120
+"""Length of the title of a session, in characters."""
 
 # Sets of classes, made once: each fact of each run goes through these tests.
 OUTSIDE_FACTS = frozenset((CallAnswered, CallLate, MailRefused, SteeringGiven))
@@ -108,6 +119,8 @@ def apply_fact(state: State, fact: Fact) -> State:
     is_outside = kind in OUTSIDE_FACTS and may_come_from_outside(state, fact)
     # A clock that is set back takes no time away.
     at = state.at if is_outside else max(state.at, fact.at)
+    created = state.created if state.seq else fact.at
+    updated = max(state.updated, fact.at)
     passed_s = fact.at - state.at if fact.worked_s is None else fact.worked_s
     if passed_s > 0 and state.run is not None and counts_as_work(state, fact):
         # Time at work, as the fact says, else by the wall clock.
@@ -119,7 +132,7 @@ def apply_fact(state: State, fact: Fact) -> State:
         after = _apply_without_run(state, fact)
     else:
         after = _apply_in_run(state, fact)
-    return replace(after, seq=seq, at=at)
+    return replace(after, seq=seq, at=at, created=created, updated=updated)
 
 
 def counts_as_work(state: State, fact: Fact) -> bool:
@@ -227,13 +240,24 @@ def _apply_run_started(state: State, fact: RunStarted) -> State:
         start = StartKey(fact.key, fact.run, digest(fact.prompt))
         state = replace(state, start_keys=(*state.start_keys, start))
     state = replace(state, run=run, step=None, folder=fact.folder, has_folder=True)
+    state = replace(
+        state,
+        runs=state.runs + 1,
+        agent=fact.agent,
+        title=state.title or make_title(fact.prompt),
+        # A person may continue the session of a sub-agent, which does not give it another parent.
+        parent=state.parent or fact.parent.rpartition("/")[0],
+    )
     state = add_messages(state, UserMessage(fact.prompt, pinned=fact.pinned))
     state = replace(state, run=replace(run, opened_at=measure_progress(state)))
     state = add_labels(state, fact.labels, f"the prompt of run {fact.run}")
     # Knowledge recalled for the previous run leaves the view with that run.
-    if had_recalled:
-        return rebuild_view(state)
-    return state
+    return rebuild_view(state) if had_recalled else state
+
+
+def make_title(prompt: Sequence[ContentPart]) -> str:
+    """Return the title of a session that begins with a prompt."""
+    return clip_line(join_texts(prompt), TITLE_CHARS_MAX)
 
 
 def _add_earlier_messages(state: State, fact: RunStarted) -> State:
@@ -295,8 +319,8 @@ def _apply_session_imported(state: State, fact: SessionImported) -> State:
         )
         state = _install_setup(replace(state, run=run), state.recorded_setup)
     # A start with a key that stands in the file is not a start that was made here.
-    # Nor does the file decide which folder of this machine the session works in.
-    state = replace(state, grants=(), start_keys=(), folder=None, has_folder=False)
+    # Nor does the file decide which folder of this machine the session works in, or for whom.
+    state = replace(state, grants=(), start_keys=(), folder=None, has_folder=False, parent="")
     return add_labels(state, ("untrusted",), "the file it was imported from")
 
 

@@ -25,9 +25,9 @@ APPEND_SQL = """
 WITH line AS MATERIALIZED (
     SELECT * FROM unnest(
         $1::bytea[], $2::bytea[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::float8[],
-        $8::float8[], $9::bigint[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[],
-        $14::text[], $15::text[], $16::text[], $17::bigint[], $18::numeric[], $19::bigint[],
-        $20::numeric[], $21::bigint[], $22::text[], $23::boolean[], $24::bigint[], $25::bigint[]
+        $8::text[], $9::float8[], $10::bigint[], $11::text[], $12::text[], $13::text[],
+        $14::text[], $15::text[], $16::boolean[], $17::float8[], $18::bigint[], $19::bigint[],
+        $20::bigint[], $21::numeric[], $22::bigint[], $23::numeric[], $24::bigint[], $25::bigint[]
     ) WITH ORDINALITY AS line (old, {columns}, mail_taken, prompts_taken, place)
 ), made AS (
     INSERT INTO {schema}.sessions ({columns}, mail_taken, prompts_taken)

@@ -27,10 +27,9 @@ from windlass.journals.postgres.config import PostgresConfig
 from windlass.journals.postgres.lease_connection import PostgresLease
 from windlass.journals.postgres.live import PostgresSender, PostgresSubscription
 from windlass.journals.postgres.queries import PostgresQueries
-from windlass.journals.postgres.schema import end_sharing
 from windlass.journals.postgres.shared_records import PostgresRecordStore
 from windlass.journals.service_keys import ServiceKeys, load_service_keys
-from windlass.journals.session_rows import ListedSession, PendingAppend
+from windlass.journals.session_rows import PendingAppend
 from windlass.journals.stored_catalog import NameTest
 from windlass.journals.stored_journal import Durability
 from windlass.journals.upgrades import UpgradeStatus
@@ -161,10 +160,10 @@ class PostgresJournal(PostgresRecordStore):
 
     @override
     async def _select_sessions(
-        self, query: SessionQuery, place: PagePlace | None, limit: int, is_skipped: NameTest
-    ) -> list[ListedSession]:
+        self, query: SessionQuery, place: PagePlace | None, limit: int
+    ) -> list[SessionSummary]:
         return await self._run_query(
-            lambda server: self._queries.list_sessions(server, query, place, limit, is_skipped)
+            lambda server: self._queries.list_sessions(server, query, place, limit)
         )
 
     @override
@@ -249,13 +248,15 @@ class PostgresJournal(PostgresRecordStore):
         return await self._run_query(self._queries.upgrade_status)
 
     async def migrate(self, *, finish: bool = False) -> UpgradeStatus:
-        """Return where the upgrade stands. The first connection brought the tables up.
+        """Fold the sessions again whose rows the version before wrote, while others use it.
 
         With `finish`, programs of older versions refuse the journal from then on, and all that this
-        version can do is possible.
+        version can do is possible. Returns where the upgrade stands.
         """
+        while await self._run_query(self._queries.fold_rows_again):
+            pass
         if finish:
-            await self._run_query(lambda server: end_sharing(server, self._config))
+            await self._run_query(self._queries.finish_upgrade)
         return await self.upgrade_status()
 
     # ── blobs ────────────────────────────────────────────────────────────────

@@ -15,7 +15,6 @@ from windlass.core.errors import JournalCorrupt
 from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt, lane_of
 from windlass.core.questions import QuestionRow
 from windlass.journals.answer_proofs import sign_answer
-from windlass.journals.chain import chain_root
 from windlass.journals.mail_rules import (
     LaneCounters,
     MailLimits,
@@ -24,11 +23,12 @@ from windlass.journals.mail_rules import (
     no_facts_error,
     read_message,
 )
+from windlass.journals.postgres.batch import to_column
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.questions import PostgresQuestions
 from windlass.journals.question_rules import AnswerPost
 from windlass.journals.service_keys import ServiceKeys
-from windlass.journals.session_rows import NOT_CREATED
+from windlass.journals.session_rows import SESSION_COLUMNS, SessionEnd
 
 LANE_COLUMNS: dict[MailLane, str] = {"control": "mail", "prompts": "prompts"}
 """What the columns of a lane's counters begin with."""
@@ -125,11 +125,11 @@ class PostgresMail:
         self, server: PostgresConnection, session: str, lane: MailLane
     ) -> Sequence[Any]:
         """Make the row of a session whose first message is a prompt."""
-        query = """INSERT INTO {0}.sessions (session, head, title, created, updated, facts, runs,
-            steps, proposed, asked) VALUES ($1, $2, '', $3, 0, 0, 0, 0, 0, 0)
-            ON CONFLICT (session) DO NOTHING"""
-        head = chain_root(session).hash
-        await server.execute(self._format_sql(query), session, head, NOT_CREATED)
+        values = [to_column(value) for value in SessionEnd.of_mailbox(session).to_row()]
+        places = ", ".join(f"${at}" for at in range(1, len(values) + 1))
+        query = f"""INSERT INTO {{0}}.sessions ({SESSION_COLUMNS}) VALUES ({places})
+            ON CONFLICT (session) DO NOTHING"""  # noqa: S608 - our own names
+        await server.execute(self._format_sql(query), *values)
         # Another poster or driver may have been faster. Then its row is the one.
         row = await self._lock_session(server, session, lane)
         if row is None:

@@ -15,18 +15,21 @@ from windlass.core.session_summary import SessionSummary
 from windlass.journals.budget_math import BudgetSum
 from windlass.journals.chain import ChainLink, RecordProblem, chain_root, walk_chain
 from windlass.journals.codec import check_blob
+from windlass.journals.postgres.batch import to_column
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.mail import HAS_MAIL
-from windlass.journals.postgres.schema import MIGRATIONS, is_shared
+from windlass.journals.postgres.schema import end_sharing, is_shared
 from windlass.journals.session_rows import (
+    CHANGING_COLUMNS,
     SESSION_COLUMNS,
-    ListedSession,
     SessionEnd,
     find_row_problems,
 )
-from windlass.journals.stored_catalog import NameTest, SqlCondition, query_conditions, skip_none
-from windlass.journals.upgrades import UpgradeStatus
+from windlass.journals.stored_catalog import SqlCondition, query_conditions
+from windlass.journals.upgrades import VERSION, UpgradeStatus, older_wrote_error
 
+UPGRADE_BATCH = 100
+"""Sessions that are folded again in one transaction."""
 _BLOBS_PREFIX = re.compile(r'\{"v":\d+,"blobs":(\[\[.*?\]\])')
 _BLOB_NAME = re.compile(r'"([0-9a-f]{64})"')
 
@@ -56,14 +59,12 @@ class StoredSession(NamedTuple):
         facts = [fact for fact in found if not isinstance(fact, RecordProblem)]
         return find_row_problems(end, facts)
 
-    def catch_up(self) -> SessionEnd:
-        """Return the end of the session with a summary that includes these records, if sound."""
-        end = SessionEnd.from_row(self.end)
+    def fold_again(self) -> SessionEnd:
+        """Return the end of the session with the row that these records add up to, if sound."""
         found = self.walk_records()
         facts = [fact for fact in found if not isinstance(fact, RecordProblem)]
-        if len(facts) < len(found):
-            return end
-        return end.catch_up(facts)
+        end = SessionEnd.from_row(self.end)
+        return end.fold_again(facts) if len(facts) == len(found) else end
 
     def _fetch_blob(self, name: str) -> bytes:
         return check_blob(name, self.blobs.get(name))
@@ -106,17 +107,10 @@ class PostgresQueries:
         return StoredSession(row[1:], start, records, blobs)
 
     async def find_ends(self, server: PostgresConnection, names: Sequence[str]) -> list[SessionEnd]:
-        """Return where sessions end, with their summaries up to date."""
-        query = "SELECT number, {columns} FROM {}.sessions WHERE session = ANY ($1::text[])"
+        """Return where sessions end."""
+        query = "SELECT {columns} FROM {}.sessions WHERE session = ANY ($1::text[])"
         rows = await server.fetch(self._format_sql(query), names)
-        return [await self._catch_up(server, row) for row in rows]
-
-    async def _catch_up(self, server: PostgresConnection, row: Sequence[Any]) -> SessionEnd:
-        end = SessionEnd.from_row(row[1:])
-        if not end.is_behind:
-            return end
-        stored = await self._read_records(server, row, end.summary.facts)
-        return await asyncio.to_thread(stored.catch_up)
+        return [SessionEnd.from_row(row) for row in rows]
 
     async def find_summary(self, server: PostgresConnection, session: str) -> SessionSummary | None:
         """Return the summary of a session; None if it has no records."""
@@ -153,12 +147,8 @@ class PostgresQueries:
         query: SessionQuery,
         place: PagePlace | None,
         limit: int,
-        is_skipped: NameTest = skip_none,
-    ) -> list[ListedSession]:
-        """List the sessions behind a place whose rows fit the query: latest first, then by name.
-
-        Of those that are skipped only the row is read.
-        """
+    ) -> list[SessionSummary]:
+        """List the sessions behind a place that fit the query: last changed first, then by name."""
         conditions = query_conditions(query, place)
         if query.text:
             # Titles are stored with this character in place of NUL.
@@ -169,16 +159,10 @@ class PostgresQueries:
         numbers = iter(range(1, len(values) + 1))
         where = " AND ".join(condition.text for condition in conditions) or "TRUE"
         where = re.sub(r"\{\}", lambda _: f"${next(numbers)}", where)
-        statement = self._format_sql("SELECT number, {columns} FROM {}.sessions")
-        statement += f" WHERE {where} ORDER BY updated DESC, session LIMIT ${len(values) + 1}"
+        statement = self._format_sql("SELECT {columns} FROM {}.sessions")
+        statement += f" WHERE {where} ORDER BY changed DESC, session LIMIT ${len(values) + 1}"
         rows = await server.fetch(statement, *values, limit)
-        listed: list[ListedSession] = []
-        for row in rows:
-            end = SessionEnd.from_row(row[1:])
-            if not is_skipped(end.summary.session):
-                end = await self._catch_up(server, row)
-            listed.append(end.as_listed())
-        return listed
+        return [SessionEnd.from_row(row).summary for row in rows]
 
     async def delete_trees(
         self,
@@ -214,7 +198,7 @@ class PostgresQueries:
         """Return the row numbers of the trees that may be deleted, and lock their rows."""
         roots = self._format_sql(
             """SELECT session FROM {}.sessions WHERE session = ANY ($1::text[])
-            AND ($2::float8 IS NULL OR updated < $2 AND outcome IS NOT NULL AND NOT {has_mail})
+            AND ($2::float8 IS NULL OR changed < $2 AND outcome IS NOT NULL AND NOT {has_mail})
             ORDER BY session FOR UPDATE"""
         )
         rows = await server.fetch(roots, [*trees], before)
@@ -282,7 +266,37 @@ class PostgresQueries:
 
     async def upgrade_status(self, server: PostgresConnection) -> UpgradeStatus:
         """Return where the upgrade of the tables stands."""
-        return UpgradeStatus(len(MIGRATIONS), not await is_shared(server, self._config))
+        query = self._format_sql("SELECT count(*) FROM {}.sessions WHERE version < $1")
+        left = await server.fetchval(query, VERSION)
+        return UpgradeStatus(VERSION, not await is_shared(server, self._config), left)
+
+    async def fold_rows_again(self, server: PostgresConnection) -> int:
+        """Write the rows of some sessions that the version before wrote; returns how many.
+
+        A session whose records are not sound keeps its row; `windlass verify` names what is wrong.
+        """
+        async with server.transaction():
+            # Appends to other sessions go on; those to these wait for the batch.
+            query = f"""SELECT number, {{columns}} FROM {{}}.sessions WHERE version < $1
+                ORDER BY session LIMIT {UPGRADE_BATCH} FOR UPDATE"""  # noqa: S608 - our own text
+            rows = await server.fetch(self._format_sql(query), VERSION)
+            places = ", ".join(f"{name} = ${at}" for at, name in enumerate(CHANGING_COLUMNS, 2))
+            update = self._format_sql(f"UPDATE {{}}.sessions SET {places} WHERE session = $1")  # noqa: S608 - our own names
+            for row in rows:
+                stored = await self._read_records(server, row, 0)
+                end = await asyncio.to_thread(stored.fold_again)
+                head, session, *columns = map(to_column, end.to_row())
+                await server.execute(update, session, head, *columns)
+        return len(rows)
+
+    async def finish_upgrade(self, server: PostgresConnection) -> None:
+        """Let older versions refuse the journal. Raises JournalFailed if one wrote meanwhile."""
+        async with server.transaction():
+            lock = "LOCK TABLE {}.sessions IN SHARE ROW EXCLUSIVE MODE"
+            await server.execute(self._format_sql(lock))
+            if (await self.upgrade_status(server)).sessions_left:
+                raise older_wrote_error()
+            await end_sharing(server, self._config)
 
     def _format_sql(self, text: str) -> str:
         schema = self._config.quoted_schema

@@ -8,46 +8,45 @@ from collections.abc import Sequence
 
 from windlass.core.errors import ConfigError
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
-from windlass.journals.session_rows import STATE_SQL
 from windlass.journals.wording import other_format_error
 
 MIGRATIONS: Sequence[str] = (
-    # Half of each page of sessions stays free, so that an update is written to the same page.
-    f"""
+    # Half of each page of sessions stays free, so that an update is written to the same page. An
+    # append that changes no indexed column touches no index then.
+    """
     CREATE TABLE sessions (
         number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         session text COLLATE "C" NOT NULL UNIQUE,
         head bytea NOT NULL,
         facts bigint NOT NULL,
-        summarized bigint NOT NULL,
+        version bigint NOT NULL,
+        state text COLLATE "C" NOT NULL,
+        changed double precision NOT NULL,
         title text NOT NULL,
         created double precision NOT NULL,
-        updated double precision NOT NULL,
         runs bigint NOT NULL,
-        steps bigint NOT NULL,
         outcome text,
-        proposed bigint NOT NULL,
-        asked bigint NOT NULL,
-        waiting bigint NOT NULL,
         agent text COLLATE "C" NOT NULL,
         caller text COLLATE "C" NOT NULL,
         parent text COLLATE "C" NOT NULL,
+        pause text NOT NULL,
+        released boolean NOT NULL,
+        updated double precision NOT NULL,
+        steps bigint NOT NULL,
+        asked bigint NOT NULL,
         tokens bigint NOT NULL,
         usd numeric,
         reserved_tokens bigint,
         reserved_usd numeric,
-        pause text NOT NULL,
-        released boolean NOT NULL,
         mail_last bigint NOT NULL DEFAULT 0,
         mail_taken bigint NOT NULL DEFAULT 0,
         prompts_last bigint NOT NULL DEFAULT 0,
-        prompts_taken bigint NOT NULL DEFAULT 0,
-        state text GENERATED ALWAYS AS ({STATE_SQL}) STORED
+        prompts_taken bigint NOT NULL DEFAULT 0
     ) WITH (fillfactor = 50);
-    CREATE INDEX sessions_by_time ON sessions (updated);
-    CREATE INDEX sessions_by_state ON sessions (state, updated);
-    CREATE INDEX sessions_by_agent ON sessions (agent, updated) WHERE agent <> '';
-    CREATE INDEX sessions_by_caller ON sessions (caller, updated) WHERE caller <> '';
+    CREATE INDEX sessions_by_time ON sessions (changed);
+    CREATE INDEX sessions_by_state ON sessions (state, changed);
+    CREATE INDEX sessions_by_agent ON sessions (agent, changed) WHERE agent <> '';
+    CREATE INDEX sessions_by_caller ON sessions (caller, changed) WHERE caller <> '';
     CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent <> '';
     CREATE INDEX sessions_by_words
         ON sessions USING gin (to_tsvector('simple', session || ' ' || title));
@@ -157,7 +156,7 @@ MIGRATIONS: Sequence[str] = (
     ) WITH (fillfactor = 50);
     CREATE TABLE meta (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
     INSERT INTO meta VALUES ('journal', replace(gen_random_uuid()::text, '-', ''));
-    """,  # noqa: S608 - our own text
+    """,
 )
 """Each one brings a schema to the next version; a new schema begins with the first.
 

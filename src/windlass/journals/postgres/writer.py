@@ -67,10 +67,9 @@ class PostgresWriter:
             self._task = self._pool.loop.create_task(self._write_waiting())
 
     def remember_end(self, row: Sequence[Any]) -> None:
-        """Remember where a session ends, from its row, unless its summary is behind."""
+        """Remember where a session ends, from its row."""
         end = SessionEnd.from_row(row)
-        if not end.is_behind:
-            self._known_ends[end.summary.session] = end
+        self._known_ends[end.summary.session] = end
 
     async def wait_until_idle(self) -> None:
         """Wait until all appends that were submitted are written or refused."""

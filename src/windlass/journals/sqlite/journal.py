@@ -28,17 +28,12 @@ from windlass.journals.live.socket_server import LiveSocketServer, SocketSender
 from windlass.journals.live.socket_watch import SocketSubscription
 from windlass.journals.mail_rules import MailLimits
 from windlass.journals.notifier import AppendNotifier
-from windlass.journals.session_rows import ListedSession, PendingAppend
+from windlass.journals.session_rows import PendingAppend
 from windlass.journals.signing import load_key
 from windlass.journals.sqlite import budgets, queries
 from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.open_files import keep_log_on_close
-from windlass.journals.sqlite.schema import (
-    end_sharing,
-    open_writer,
-    sqlite_error,
-    upgrade_status,
-)
+from windlass.journals.sqlite.schema import open_writer, sqlite_error
 from windlass.journals.sqlite.shared_records import RecordTable, SqliteRecordStore
 from windlass.journals.sqlite.writer import FileChange, SqliteWriter
 from windlass.journals.stored_catalog import NameTest
@@ -149,11 +144,9 @@ class SqliteJournal(SqliteRecordStore):
 
     @override
     async def _select_sessions(
-        self, query: SessionQuery, place: PagePlace | None, limit: int, is_skipped: NameTest
-    ) -> list[ListedSession]:
-        return await self._run_query(
-            lambda file: queries.list_sessions(file, query, place, limit, is_skipped)
-        )
+        self, query: SessionQuery, place: PagePlace | None, limit: int
+    ) -> list[SessionSummary]:
+        return await self._run_query(lambda file: queries.list_sessions(file, query, place, limit))
 
     @override
     async def _find_summary(self, session: str) -> SessionSummary | None:
@@ -240,16 +233,18 @@ class SqliteJournal(SqliteRecordStore):
 
     async def upgrade_status(self) -> UpgradeStatus:
         """Return where the upgrade of the file stands."""
-        return await self._run_query(upgrade_status)
+        return await self._run_query(queries.upgrade_status)
 
     async def migrate(self, *, finish: bool = False) -> UpgradeStatus:
-        """Return where the upgrade of the file stands. Opening the file brought its tables up.
+        """Fold the sessions again whose rows the version before wrote, while others use the file.
 
         With `finish`, programs of older versions refuse the file from then on, and all that this
-        version can do is possible.
+        version can do is possible. Returns where the upgrade stands.
         """
+        while await self._submit_change(queries.fold_rows_again, moves_ends=True):
+            pass
         if finish:
-            await self._submit_change(end_sharing, moves_ends=True)
+            await self._submit_change(queries.finish_upgrade, moves_ends=True)
         return await self.upgrade_status()
 
     # ── blobs ────────────────────────────────────────────────────────────────

@@ -8,25 +8,30 @@ from windlass.core.session_query import PagePlace, SessionQuery, find_tree
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import RecordProblem
 from windlass.journals.codec import blob_name
-from windlass.journals.session_rows import ListedSession, SessionEnd, find_row_problems
+from windlass.journals.session_rows import SessionEnd, find_row_problems
 from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.budgets import forget_shares
 from windlass.journals.sqlite.mail import HAS_MAIL
+from windlass.journals.sqlite.schema import end_sharing, is_shared
 from windlass.journals.sqlite.session_table import (
     FIND_SESSION,
     SELECT_SESSION,
-    catch_up_if_sound,
     session_end_from_row,
     walk_records,
+    write_ends,
 )
-from windlass.journals.stored_catalog import NameTest, SqlCondition, query_conditions, skip_none
+from windlass.journals.stored_catalog import SqlCondition, query_conditions
+from windlass.journals.upgrades import VERSION, UpgradeStatus, older_wrote_error
 from windlass.journals.wording import session_missing_error
 from windlass.sqlite_file import SqliteConnection
 
 TEXT_INDEX_CHARS_MIN = 3
+ROWS_AT_ONCE = 500
+RECORDS_AT_ONCE = 2_000
+"""Records that are folded again in one transaction; an append waits for one batch at most."""
 ALL_ROWS = -1
 """No limit, in SQLite."""
-ENDED_BEFORE = f"updated < ? AND outcome IS NOT NULL AND NOT {HAS_MAIL}"
+ENDED_BEFORE = f"changed < ? AND outcome IS NOT NULL AND NOT {HAS_MAIL}"
 
 
 def read_facts(
@@ -50,27 +55,17 @@ def last_seq(connection: SqliteConnection, session: str) -> int:
 
 
 def list_sessions(
-    connection: SqliteConnection,
-    query: SessionQuery,
-    place: PagePlace | None,
-    limit: int,
-    is_skipped: NameTest = skip_none,
-) -> list[ListedSession]:
-    """List the sessions behind a place whose rows fit the query: latest first, then by name.
-
-    Of those that are skipped only the row is read.
-    """
+    connection: SqliteConnection, query: SessionQuery, place: PagePlace | None, limit: int
+) -> list[SessionSummary]:
+    """List the sessions behind a place that fit the query: last changed first, then by name."""
     conditions = query_conditions(query, place)
     if query.text:
         conditions.append(_text_condition(query.text))
     where = " AND ".join(condition.text.replace("{}", "?") for condition in conditions) or "TRUE"
     values: list[Any] = [value for condition in conditions for value in condition.values]
-    statement = f"{SELECT_SESSION} WHERE {where} ORDER BY updated DESC, session LIMIT ?"
-    ends = [session_end_from_row(row) for row in connection.execute(statement, (*values, limit))]
-    return [
-        (end if is_skipped(end.summary.session) else catch_up_if_sound(connection, end)).as_listed()
-        for end in ends
-    ]
+    statement = f"{SELECT_SESSION} WHERE {where} ORDER BY changed DESC, session LIMIT ?"
+    rows = connection.execute(statement, (*values, limit))
+    return [session_end_from_row(row).summary for row in rows]
 
 
 def _text_condition(text: str) -> SqlCondition:
@@ -88,7 +83,7 @@ def find_summary(connection: SqliteConnection, session: str) -> SessionSummary |
     row = connection.execute(f"{FIND_SESSION} AND facts > 0", (session,)).fetchone()
     if row is None:
         return None
-    return catch_up_if_sound(connection, session_end_from_row(row)).summary
+    return session_end_from_row(row).summary
 
 
 def put_blob(connection: SqliteConnection, session: str, data: bytes) -> str:
@@ -127,7 +122,7 @@ def delete_tree(
         return False
     # Only its own driver begins sessions below it, and its lease is held.
     rows = list_sessions(connection, SessionQuery(prefix=f"{session}/"), None, ALL_ROWS)
-    below = find_tree(session, [row.summary for row in rows])
+    below = find_tree(session, rows)
     for name in below:
         lease_below(name)
     delete_sessions(connection, (session, *below), book)
@@ -218,6 +213,41 @@ def find_forgeries(
     if book.is_session_genuine(connection, end):
         return []
     return list(book.find_session_problems(connection, end))
+
+
+def upgrade_status(connection: SqliteConnection) -> UpgradeStatus:
+    """Return where the upgrade of the file stands."""
+    query = "SELECT count(*) FROM sessions WHERE version < ?"
+    left = connection.execute(query, (VERSION,)).get
+    return UpgradeStatus(VERSION, not is_shared(connection), left)
+
+
+def fold_rows_again(connection: SqliteConnection) -> int:
+    """Write the rows of some sessions that the version before wrote; returns how many.
+
+    A session whose records are not sound keeps its row; `windlass verify` names what is wrong.
+    """
+    query = f"{SELECT_SESSION} WHERE version < ? LIMIT {ROWS_AT_ONCE}"
+    rows = connection.execute(query, (VERSION,))
+    ends: list[SessionEnd] = []
+    count = 0
+    for end in map(session_end_from_row, rows):
+        found = list(walk_records(connection, end, 0))
+        facts = [fact for fact in found if not isinstance(fact, RecordProblem)]
+        is_sound = len(facts) == len(found)
+        ends.append(end.fold_again(facts) if is_sound else end._replace(row=None))
+        count += end.last_link.seq
+        if count >= RECORDS_AT_ONCE:
+            break
+    write_ends(connection, ends)
+    return len(ends)
+
+
+def finish_upgrade(connection: SqliteConnection) -> None:
+    """Let older versions refuse the file. Raises JournalFailed if one of them wrote meanwhile."""
+    if upgrade_status(connection).sessions_left:
+        raise older_wrote_error()
+    end_sharing(connection)
 
 
 def check_file(connection: SqliteConnection, book: AnchorBook | None) -> list[str]:

@@ -5,9 +5,7 @@ from pathlib import Path
 
 from windlass.core.errors import ForOperator, JournalFailed
 from windlass.environ import private_registry_folder
-from windlass.journals.session_rows import STATE_SQL
 from windlass.journals.stored_journal import Durability
-from windlass.journals.upgrades import UpgradeStatus
 from windlass.sqlite_file import (
     SqliteConnection,
     TableSet,
@@ -21,42 +19,41 @@ MIGRATIONS: Sequence[str] = (
     # pages. Sorted by session, each append would write a page of its own, at four times the cost.
     # Money is text, because SQLite's numbers are not exact. A row of `pools` is the sum of its
     # shares. A question that no fact has settled is found by its index, however many there were.
-    f"""
+    """
     CREATE TABLE sessions (
         number INTEGER PRIMARY KEY,
         session TEXT NOT NULL UNIQUE,
         head BLOB NOT NULL,
         seal TEXT NOT NULL,
         facts INTEGER NOT NULL,
-        summarized INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        changed REAL NOT NULL,
         title TEXT NOT NULL,
         created REAL NOT NULL,
-        updated REAL NOT NULL,
         runs INTEGER NOT NULL,
-        steps INTEGER NOT NULL,
         outcome TEXT,
-        proposed INTEGER NOT NULL,
-        asked INTEGER NOT NULL,
-        waiting INTEGER NOT NULL,
         agent TEXT NOT NULL,
         caller TEXT NOT NULL,
         parent TEXT NOT NULL,
+        pause TEXT NOT NULL,
+        released INTEGER NOT NULL,
+        updated REAL NOT NULL,
+        steps INTEGER NOT NULL,
+        asked INTEGER NOT NULL,
         tokens INTEGER NOT NULL,
         usd TEXT,
         reserved_tokens INTEGER,
         reserved_usd TEXT,
-        pause TEXT NOT NULL,
-        released INTEGER NOT NULL,
         mail_last INTEGER NOT NULL DEFAULT 0,
         mail_taken INTEGER NOT NULL DEFAULT 0,
         prompts_last INTEGER NOT NULL DEFAULT 0,
-        prompts_taken INTEGER NOT NULL DEFAULT 0,
-        state TEXT GENERATED ALWAYS AS ({STATE_SQL}) VIRTUAL
+        prompts_taken INTEGER NOT NULL DEFAULT 0
     ) STRICT;
-    CREATE INDEX sessions_by_time ON sessions (updated);
-    CREATE INDEX sessions_by_state ON sessions (state, updated);
-    CREATE INDEX sessions_by_agent ON sessions (agent, updated) WHERE agent <> '';
-    CREATE INDEX sessions_by_caller ON sessions (caller, updated) WHERE caller <> '';
+    CREATE INDEX sessions_by_time ON sessions (changed);
+    CREATE INDEX sessions_by_state ON sessions (state, changed);
+    CREATE INDEX sessions_by_agent ON sessions (agent, changed) WHERE agent <> '';
+    CREATE INDEX sessions_by_caller ON sessions (caller, changed) WHERE caller <> '';
     CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent <> '';
     CREATE VIRTUAL TABLE session_text USING fts5(
         session, title, content='sessions', content_rowid='number', tokenize='trigram'
@@ -153,7 +150,7 @@ MIGRATIONS: Sequence[str] = (
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
     INSERT INTO meta VALUES ('journal', lower(hex(randomblob(16)))), ('record_version', '0');
-    """,  # noqa: S608 - our own text
+    """,
 )
 """Each one brings a file to the next version; a new file begins with the first.
 
@@ -187,11 +184,6 @@ def is_shared(connection: SqliteConnection) -> bool:
 def end_sharing(connection: SqliteConnection) -> None:
     """Finish the upgrade of the file. Call it in a transaction."""
     finish_upgrade(connection, _journal_tables())
-
-
-def upgrade_status(connection: SqliteConnection) -> UpgradeStatus:
-    """Return where the upgrade of the file stands."""
-    return UpgradeStatus(len(MIGRATIONS), not is_shared(connection))
 
 
 def _journal_tables() -> TableSet:

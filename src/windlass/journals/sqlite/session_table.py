@@ -1,15 +1,20 @@
-"""The rows of sessions in an SQLite file: how they are read, written and brought up to date."""
+"""The rows of sessions in an SQLite file: how they are read and written."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-from windlass.core.errors import JournalCorrupt
 from windlass.core.events import Fact
 from windlass.journals.chain import ChainLink, RecordProblem, chain_root, walk_chain
 from windlass.journals.codec import BlobFetcher, check_blob
-from windlass.journals.session_rows import CHANGING_COLUMNS, SESSION_COLUMNS, SessionEnd
-from windlass.journals.wording import session_corrupt_error
+from windlass.journals.session_rows import (
+    CHANGING_COLUMNS,
+    COUNTER_COLUMNS,
+    SESSION_COLUMNS,
+    SessionEnd,
+    counter_values,
+)
+from windlass.journals.upgrades import VERSION
 from windlass.sqlite_file import SqliteConnection
 
 STATEMENT_ROWS_MAX = 1_000
@@ -22,47 +27,26 @@ _SESSION_VALUES = f"({', '.join('?' * (SESSION_COLUMNS.count(',') + 3))})"
 _OR_UPDATE_SESSION = " ON CONFLICT (number) DO UPDATE SET " + ", ".join(
     f"{column} = excluded.{column}" for column in (*CHANGING_COLUMNS, "seal")
 )
-_MOVE_ENDS = "WITH moved (number, head, facts, seal) AS (VALUES "
-_OF_SESSIONS = """) UPDATE sessions SET head = moved.head, facts = moved.facts, seal = moved.seal
-    FROM moved WHERE sessions.number = moved.number"""
+_MOVED_COLUMNS = ("head", "facts", "seal", "version", *COUNTER_COLUMNS)
+_MOVE_ENDS = f"WITH moved (number, {', '.join(_MOVED_COLUMNS)}) AS (VALUES "
+_MOVED_VALUES = f"({', '.join('?' * (len(_MOVED_COLUMNS) + 1))})"
+_MOVES = ", ".join(f"{name} = moved.{name}" for name in _MOVED_COLUMNS)
+_OF_SESSIONS = f") UPDATE sessions SET {_MOVES} FROM moved WHERE sessions.number = moved.number"  # noqa: S608 - our own names
 _TAKE_MAIL = "WITH new (number, mail, prompts) AS (VALUES "
 _BY_SESSIONS = """) UPDATE sessions SET mail_taken = max(mail_taken, new.mail),
     prompts_taken = max(prompts_taken, new.prompts) FROM new WHERE sessions.number = new.number"""
 
 
 def session_end_from_row(row: Sequence[Any]) -> SessionEnd:
-    """Read the end of a session from a row of SELECT_SESSION. Its summary may be behind."""
+    """Read the end of a session from a row of SELECT_SESSION."""
     *columns, number, seal = row
     return SessionEnd.from_row(columns, number, seal)
 
 
 def read_end(connection: SqliteConnection, session: str) -> SessionEnd | None:
-    """Return the end of a session, with its summary up to date; None if it has no row.
-
-    Raises JournalCorrupt if the records that the summary is behind by cannot be read.
-    """
+    """Return the end of a session; None if it has no row."""
     row = connection.execute(FIND_SESSION, (session,)).fetchone()
-    return None if row is None else catch_up(connection, session_end_from_row(row))
-
-
-def catch_up(connection: SqliteConnection, end: SessionEnd) -> SessionEnd:
-    """Return the end with a summary that includes all records. Raises JournalCorrupt."""
-    if not end.is_behind:
-        return end
-    facts: list[Fact] = []
-    for found in walk_records(connection, end, end.summary.facts):
-        if isinstance(found, RecordProblem):
-            raise session_corrupt_error("the journal", end.summary.session, found)
-        facts.append(found)
-    return end.catch_up(facts)
-
-
-def catch_up_if_sound(connection: SqliteConnection, end: SessionEnd) -> SessionEnd:
-    """As `catch_up`, but a session that is damaged stays as its row says: it must be listed."""
-    try:
-        return catch_up(connection, end)
-    except JournalCorrupt:
-        return end
+    return None if row is None else session_end_from_row(row)
 
 
 def walk_records(
@@ -95,21 +79,22 @@ def _blob_fetcher(connection: SqliteConnection) -> BlobFetcher:
 
 
 def write_ends(connection: SqliteConnection, ends: Iterable[SessionEnd]) -> None:
-    """Write the rows of sessions: whole where the state changed, else only where the chain ends."""
+    """Write the rows of sessions: whole where the state changed, else what is in no index."""
     whole: list[tuple[Any, ...]] = []
     moved: list[tuple[Any, ...]] = []
     mailed: list[tuple[Any, ...]] = []
     for end in ends:
-        if end.needs_whole_row:
-            columns = map(_to_column, end.to_row())
-            whole.append((*columns, end.number, end.seal))
+        if end.changes_state:
+            whole.append((*map(_to_column, end.to_row()), end.number, end.seal))
         else:
-            moved.append((end.number, end.last_link.hash, end.last_link.seq, end.seal))
+            link = end.last_link
+            counters = map(_to_column, counter_values(end.summary))
+            moved.append((end.number, link.hash, link.seq, end.seal, VERSION, *counters))
         if end.mail.control.taken or end.mail.prompts.taken:
             mailed.append((end.number, end.mail.control.taken, end.mail.prompts.taken))
     execute = connection.execute
     insert_rows(execute, _INSERT_SESSION, _SESSION_VALUES, whole, _OR_UPDATE_SESSION)
-    insert_rows(execute, _MOVE_ENDS, "(?, ?, ?, ?)", moved, _OF_SESSIONS)
+    insert_rows(execute, _MOVE_ENDS, _MOVED_VALUES, moved, _OF_SESSIONS)
     insert_rows(execute, _TAKE_MAIL, "(?, ?, ?)", mailed, _BY_SESSIONS)
 
 

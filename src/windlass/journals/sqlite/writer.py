@@ -273,10 +273,9 @@ class SqliteWriter:
 
     def _is_current(self, end: SessionEnd) -> bool:
         """Whether the file still has this end, although another connection has written to it."""
-        query = "SELECT head, summarized, number, seal FROM sessions WHERE session = ?"
+        query = "SELECT head, number, seal FROM sessions WHERE session = ?"
         row = self._connection.execute(query, (end.summary.session,)).fetchone()
-        summarized = end.row.facts if end.row else 0
-        is_current = row == (end.last_link.hash, summarized, end.number, end.seal)
+        is_current = row == (end.last_link.hash, end.number, end.seal)
         if is_current:
             self._unsure.discard(end.summary.session)
         return is_current

@@ -1,6 +1,6 @@
-"""Writes the corpus of this version: `python tests/corpus/write.py tests/corpus/VERSION`.
+"""Writes the corpus of this version: `python tests/support/write_corpus.py tests/corpus/VERSION`.
 
-Each folder beside this file holds the same sessions (`tests/support/old_sessions.py`) as one
+Each folder of `tests/corpus/` holds the same sessions (`old_sessions.py`) as one
 release of Windlass wrote them: `journal.db.gz` is a journal in SQLite, `postgres.sql.gz` one in
 Postgres, and `*.jsonl` are exported sessions. `test_old_journals.py` reads them all with the
 current version. A folder is written once, by the release that it is named after, and never again:
@@ -17,8 +17,6 @@ import sys
 from pathlib import Path
 
 import asyncpg
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import old_sessions
 import postgres
