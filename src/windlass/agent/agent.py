@@ -119,7 +119,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
         last run is still open.
         """
         handle = await self._starter.start(prompt, session, options, on_event, is_tied=True)
-        return raise_if_failed(await handle.wait_tied())
+        return raise_if_failed(await handle.wait(is_tied=True))
 
     async def start(
         self, prompt: PromptInput, *, session: str | None = None, **options: Unpack[RunOptions]
@@ -357,8 +357,10 @@ class Agent(BuiltAgent, Generic[OutputT]):
         launched = await self._runs.begin(
             session, opening, on_event, is_tied=True, waits_for_writer=True
         )
-        handle = RunHandle(self._runs, session, self._parse_output, launched=launched)
-        return raise_if_failed(await handle.wait_tied())
+        handle = RunHandle(
+            self._runs, session, self._parse_output, run=launched.number, launched=launched
+        )
+        return raise_if_failed(await handle.wait(is_tied=True))
 
     def _parse_output(self, result: RunResult[Any]) -> RunResult[OutputT]:
         if not result.completed or result.is_undo:

@@ -69,21 +69,20 @@ class RunHandle(Generic[OutputT]):
         run: int = 0,
         mail: int = 0,
         launched: LaunchedRun | None = None,
-        is_watched: bool = False,
     ) -> None:
         """Make a handle of a run by its number, or of a prompt by its number in the queue.
 
-        `parse` adds the parsed output to a result. `is_watched`: a watcher of the caller gets all
-        events of the run.
+        `parse` adds the parsed output to a result.
         """
         self._runs = runs
         self._journal = runs.world.journal
         self._session = session
         self._parse = parse
-        self._run = launched.number if launched is not None else run
+        self._run = run
         self._mail = mail
         self._launched = launched
-        self._is_watched = is_watched
+        self.is_watched = False
+        """Whether a watcher of the caller gets all events of the run."""
 
     @override
     def __repr__(self) -> str:
@@ -156,22 +155,14 @@ class RunHandle(Generic[OutputT]):
         A run goes no further for now if it waits for a person, is paused, or was released by this
         agent. Raises RunFailed if the run failed, and MailRejected if its prompt was refused.
         """
-        return raise_if_failed(await self._wait_for_result(is_tied=False))
+        return raise_if_failed(await self.wait(is_tied=False))
 
-    async def wait_tied(self) -> RunResult[OutputT]:
-        """Return the result of the run, also if it failed, as soon as it goes no further.
+    async def wait(self, *, is_tied: bool) -> RunResult[OutputT]:
+        """Return the result of the run, also if it failed, once it goes no further.
 
-        For a caller that the run belongs to: if the caller is cancelled, the run is cancelled, and
-        has ended if this agent drives it.
+        `is_tied` is for a caller that the run belongs to: if the caller is cancelled, the run is
+        cancelled, and has ended if this agent drives it.
         """
-        try:
-            return await self._wait_for_result(is_tied=True)
-        except asyncio.CancelledError:
-            if self._launched is None:
-                await self._cancel_elsewhere("the caller was cancelled")
-            raise
-
-    async def _wait_for_result(self, *, is_tied: bool) -> RunResult[OutputT]:
         launched = self._launched
         if launched is not None and launched.task.get_loop() is asyncio.get_running_loop():
             # A run that was paused before may have been resumed since: then the journal decides.
@@ -180,7 +171,12 @@ class RunHandle(Generic[OutputT]):
             if result.outcome not in PAUSED_OUTCOMES or not is_old:
                 await self._runs.wait_for_undo(self._session)
                 return self._parse(result)
-        return self._parse(await self._follow_to_result())
+        try:
+            return self._parse(await self._follow_to_result())
+        except asyncio.CancelledError:
+            if is_tied:
+                await self._cancel_elsewhere("the caller was cancelled")
+            raise
 
     @asynccontextmanager
     async def stream_into(self, events: EventStream[OutputT]) -> AsyncGenerator[None]:
@@ -192,7 +188,7 @@ class RunHandle(Generic[OutputT]):
         events.on_cancel = self._request_cancel
         following: asyncio.Task[RunResult[OutputT]] | None = None
         launched = self._launched
-        if launched is not None and self._is_watched:
+        if launched is not None and self.is_watched:
             launched.task.add_done_callback(partial(self._close_stream, events))
         else:
             following = asyncio.create_task(self._push_events(events))
@@ -206,7 +202,7 @@ class RunHandle(Generic[OutputT]):
             if following is not None:
                 await wait_until_done(following)
             raise
-        raise_if_failed(await (self.wait_tied() if following is None else following))
+        raise_if_failed(await (self.wait(is_tied=True) if following is None else following))
 
     async def _push_events(self, events: EventStream[OutputT]) -> RunResult[OutputT]:
         """Push the events of a run that began elsewhere, up to its end or a question."""
@@ -216,7 +212,7 @@ class RunHandle(Generic[OutputT]):
                     events.push(event)
                     if isinstance(event, RunSuspended):
                         break
-            result = await self._wait_for_result(is_tied=False)
+            result = await self.wait(is_tied=False)
             events.close(result)
             return result
         finally:
@@ -426,7 +422,9 @@ class RunStarter(Generic[OutputT]):
                 if handle is not None:
                     return handle
             else:
-                return self._make_handle(session, launched=launched, is_watched=watcher is not None)
+                handle = self._make_handle(session, run=launched.number, launched=launched)
+                handle.is_watched = watcher is not None
+                return handle
 
     async def _leave_to_others(
         self, session: str, task: RunTask, on_busy: OnBusy
@@ -477,7 +475,7 @@ class RunStarter(Generic[OutputT]):
             launched = await self._runs.begin(
                 session, opening, on_ended=self._sessions.continue_queue
             )
-            return self._make_handle(session, launched=launched)
+            return self._make_handle(session, run=run, launched=launched)
         return self._make_handle(session, run=run)
 
     async def _find_queued(
@@ -616,20 +614,6 @@ class RunStarter(Generic[OutputT]):
                 await asyncio.sleep(FREE_POLL_S)
 
     def _make_handle(
-        self,
-        session: str,
-        *,
-        run: int = 0,
-        mail: int = 0,
-        launched: LaunchedRun | None = None,
-        is_watched: bool = False,
+        self, session: str, *, run: int = 0, mail: int = 0, launched: LaunchedRun | None = None
     ) -> RunHandle[OutputT]:
-        return RunHandle(
-            self._runs,
-            session,
-            self._parse,
-            run=run,
-            mail=mail,
-            launched=launched,
-            is_watched=is_watched,
-        )
+        return RunHandle(self._runs, session, self._parse, run=run, mail=mail, launched=launched)

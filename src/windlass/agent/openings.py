@@ -116,6 +116,13 @@ class RunOpenings:
         self, prompt: PromptInput, session: str | None, options: RunOptions
     ) -> tuple[str, RunTask]:
         """Return the session of a run, and what the run is for. Raises ConfigError."""
+        parts = self.check_prompt(prompt)
+        task = self._check_options(parts, options) if options else RunTask(prompt=parts)
+        if not task.trace and isinstance(self._observer, KnowsTrace):
+            task = replace(task, trace=self._observer.current_trace())
+        return self.name_session(session, options), task
+
+    def _check_options(self, prompt: tuple[ContentPart, ...], options: RunOptions) -> RunTask:
         known = RunOptions.__optional_keys__
         for option in options:
             if option not in known:
@@ -127,20 +134,24 @@ class RunOpenings:
         for label in labels:
             if label not in LABELS:
                 raise ConfigError(f"there is no label {label!r}.{suggest_names(label, LABELS)}")
-        task = RunTask(
-            prompt=self.check_prompt(prompt),
+        trace = options.get("trace", "")
+        if trace and not _TRACEPARENT.fullmatch(trace):
+            raise ConfigError(
+                f"trace={trace!r} is not a traceparent: it looks like 00-<32 hex>-<16 hex>-01"
+            )
+        return RunTask(
+            prompt=prompt,
             caller=check_text("caller", str(options.get("caller", ""))),
             context=self._plan_context(options),
             pinned=bool(options.get("pinned", False)),
             labels=labels,
             earlier=self._read_earlier(options.get("messages")),
             key=check_text("key", key),
-            trace=self._choose_trace(options.get("trace", "")),
+            trace=trace,
             on_partial=check_choice("on_partial", options.get("on_partial", ""), OnPartial),
             budgets=self._plan_budgets(options.get("budgets", ())),
             own_folder=bool(options.get("own_folder", False)),
         )
-        return self.name_session(session, options), task
 
     def name_session(self, session: str | None, options: RunOptions) -> str:
         """Return the session of a run: as given, as its key says, or a new one."""
@@ -172,16 +183,6 @@ class RunOpenings:
             if isinstance(message, UserMessage):
                 self._refuse_content(message.parts)
         return earlier
-
-    def _choose_trace(self, trace: str) -> str:
-        if not trace:
-            observer = self._observer
-            return observer.current_trace() if isinstance(observer, KnowsTrace) else ""
-        if not _TRACEPARENT.fullmatch(trace):
-            raise ConfigError(
-                f"trace={trace!r} is not a traceparent: it looks like 00-<32 hex>-<16 hex>-01"
-            )
-        return trace
 
     def _plan_budgets(self, given: Sequence[Budget]) -> tuple[Budget, ...]:
         budgets = tuple(replace(budget, with_run=True) for budget in given)
@@ -317,7 +318,7 @@ class RunOpenings:
 
     def _limited_setup(self, context: Mapping[str, Any]) -> Setup:
         """Return the setup with the limits of a run, where they are stricter than the agent's."""
-        cap = read_own_limits(context)
+        cap = read_own_limits(context) if LIMITS_KEY in context else None
         if cap is None:
             return self.setup
         return replace(self.setup, limits=tighten_limits(self.setup.limits, cap))

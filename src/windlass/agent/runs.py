@@ -54,16 +54,6 @@ class LaunchedRun(msgspec.Struct, frozen=True):
         """The number of the run in its session; 0 if its first fact is not durable."""
         return self.driver.opened.result() if self.driver.opened.done() else 0
 
-    async def wait_until_opened(self, *, is_tied: bool) -> None:
-        """Wait until the first fact of the run is durable, or the task is over."""
-        begun = {self.driver.opened, self.task}
-        try:
-            await asyncio.wait(begun, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            if is_tied:
-                await self.stop("the caller was cancelled")
-            raise
-
     async def wait(self, *, is_tied: bool) -> RunResult[Any]:
         """Return the result of the run.
 
@@ -187,10 +177,15 @@ class LiveRuns:
         """
         while True:
             launched = self.launch(self.make_driver(session, opening, watcher), on_ended)
-            await launched.wait_until_opened(is_tied=is_tied)
+            begun = {launched.driver.opened, launched.task}
             try:
+                await asyncio.wait(begun, return_when=asyncio.FIRST_COMPLETED)
                 if not launched.driver.opened.done():
                     launched.task.result()
+            except asyncio.CancelledError:
+                if is_tied:
+                    await launched.stop("the caller was cancelled")
+                raise
             except SessionBusy:
                 seq = (await self.read_state(session)).seq
                 journal = self._world.journal
