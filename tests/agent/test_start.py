@@ -28,7 +28,7 @@ from windlass.core.mail import PromptMail
 from windlass.journals.leases import HeldLease
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing import ScriptedModel, call, check_trace, drop, pause, say
+from windlass.testing import ScriptedModel, WaitingJournal, call, check_trace, drop, pause, say
 from windlass.testing import fail as break_off
 
 
@@ -172,6 +172,42 @@ async def test_a_queue_is_worked_off_in_order() -> None:
     events = [event async for event in second.events()]
     assert isinstance(events[0], RunStarted)
     assert (events[0].run, events[0].mail) == (2, 1)
+
+
+@pytest.mark.contract("D7")
+async def test_a_caller_that_is_cancelled_leaves_its_prompt_in_the_queue() -> None:
+    """D7: the run has not begun, so there is nothing to cancel, and the caller is told so."""
+    journal = MemoryJournal()
+    agent = make_agent(journal, call("look"), say("One."), say("Two."))
+    await agent.start("1", session="s")
+    waiting = asyncio.create_task(agent.run("2", session="s", on_busy="queue"))
+    await asyncio.sleep(0.1)
+    assert len(await journal.read_mail("s", "prompts")) == 1
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await asyncio.sleep(5)
+    ends = [fact.outcome for fact in await journal.read("s") if isinstance(fact, RunEnded)]
+    assert ends == ["completed", "completed"]
+
+
+@pytest.mark.contract("C1")
+@pytest.mark.parametrize("options", [{}, {"key": "k"}, {"on_busy": "queue"}], ids=str)
+@pytest.mark.parametrize("after_ms", range(0, 60, 5))
+async def test_a_run_ends_before_its_cancelled_caller_is_told(after_ms: int, options: Any) -> None:
+    """C1: however it was started, also before its first record, and nothing comes after."""
+    store = MemoryJournal()
+    agent = make_agent(WaitingJournal(store, 0.01), call("look"), say("Done."))
+    running = asyncio.create_task(agent.run("Go.", session="s", **options))
+    await asyncio.sleep(after_ms / 1000)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    facts = await store.read("s")
+    assert [fact.outcome for fact in facts if isinstance(fact, RunEnded)] in ([], ["cancelled"])
+    assert not fold("s", facts).is_active
+    await asyncio.sleep(5)
+    assert await store.read("s") == facts
 
 
 @pytest.mark.contract("D7")
