@@ -7,12 +7,38 @@ from windlass.server.ag_ui.inputs import RunInput
 from windlass.server.ag_ui.runs import AgUiRun
 from windlass.server.ag_ui.wire import PROTOCOL_VERSION
 from windlass.server.messages import SSE_TYPE, HttpReply, HttpRequest, StreamReply
-from windlass.server.routing import Route
+from windlass.server.routing import Routes
 from windlass.server.served_agents import find_agent
 from windlass.server.service import Service
 from windlass.server.sse import STREAM_HEADERS
 
+ROUTES = Routes()
 
+
+@ROUTES.add(
+    "POST",
+    "/ag-ui",
+    role="watch",
+    scope="caller",
+    name="runAgUi",
+    summary="Run the first agent over AG-UI: the reply is its stream of events.",
+    body=RunInput,
+    streams=True,
+    content_types=(SSE_TYPE,),
+    errors=("nothing_to_do", "invalid_answer"),
+)
+@ROUTES.add(
+    "POST",
+    "/ag-ui/{agent}",
+    role="watch",
+    scope="caller",
+    name="runAgUiAgent",
+    summary="Run an agent over AG-UI: the reply is its stream of events.",
+    body=RunInput,
+    streams=True,
+    content_types=(SSE_TYPE,),
+    errors=("nothing_to_do", "invalid_answer", "agent_not_found"),
+)
 async def run_agent(service: Service, request: HttpRequest) -> StreamReply:
     """Begin a run, answer its questions or show it again, and stream it."""
     run_input = await request.decode(RunInput)
@@ -22,8 +48,11 @@ async def run_agent(service: Service, request: HttpRequest) -> StreamReply:
     return StreamReply(exchange.stream(run), headers=STREAM_HEADERS)
 
 
-async def read_capabilities(service: Service, request: HttpRequest) -> HttpReply:
-    """Tell what an agent can do, in the words of AG-UI."""
+@ROUTES.add(
+    "GET", "/ag-ui/{agent}", role="watch", reply=dict[str, Any], errors=("agent_not_found",)
+)
+async def read_ag_ui_capabilities(service: Service, request: HttpRequest) -> HttpReply:
+    """What an agent can do, as AG-UI describes it."""
     name = request.params["agent"]
     setup = parts_of(find_agent(service.agents, name)).setup
     tools = [
@@ -51,43 +80,3 @@ async def read_capabilities(service: Service, request: HttpRequest) -> HttpReply
         "custom": {"protocolVersion": PROTOCOL_VERSION},
     }
     return HttpReply(body=capabilities)
-
-
-ROUTES: tuple[Route, ...] = (
-    Route(
-        method="POST",
-        path="/ag-ui",
-        handler=run_agent,
-        role="watch",
-        scope="caller",
-        name="runAgUi",
-        summary="Run the first agent over AG-UI: the reply is its stream of events.",
-        body=RunInput,
-        streams=True,
-        content_types=(SSE_TYPE,),
-        errors=("nothing_to_do", "invalid_answer"),
-    ),
-    Route(
-        method="POST",
-        path="/ag-ui/{agent}",
-        handler=run_agent,
-        role="watch",
-        scope="caller",
-        name="runAgUiAgent",
-        summary="Run an agent over AG-UI: the reply is its stream of events.",
-        body=RunInput,
-        streams=True,
-        content_types=(SSE_TYPE,),
-        errors=("nothing_to_do", "invalid_answer", "agent_not_found"),
-    ),
-    Route(
-        method="GET",
-        path="/ag-ui/{agent}",
-        handler=read_capabilities,
-        role="watch",
-        name="readAgUiCapabilities",
-        summary="What an agent can do, as AG-UI describes it.",
-        reply=dict[str, Any],
-        errors=("agent_not_found",),
-    ),
-)

@@ -13,7 +13,7 @@ from windlass.core.verdicts import PersonAnswer
 from windlass.server.api.runs import StartedReply
 from windlass.server.api.sessions import session_address
 from windlass.server.messages import HttpReply, HttpRequest, Reply
-from windlass.server.routing import Route
+from windlass.server.routing import Routes
 from windlass.server.run_controls import TAKEN_WAIT_S
 from windlass.server.service import Service
 
@@ -77,7 +77,28 @@ class QuestionsReply(msgspec.Struct, frozen=True):
     cursor: str | None = None
 
 
-async def answer(service: Service, request: HttpRequest) -> Reply:
+class QuestionsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which questions are listed."""
+
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    """Sessions whose questions are listed."""
+    cursor: str | None = None
+
+
+ROUTES = Routes()
+
+
+@ROUTES.add(
+    "POST",
+    "/runs/{session}/answers",
+    role="answer",
+    scope="session",
+    body=AnswerBody,
+    reply=QuestionsReply,
+    stored_replies=True,
+)
+async def answer_question(service: Service, request: HttpRequest) -> Reply:
+    """Answer a question of a run, which then goes on. The rest is returned."""
     body = await request.decode(AnswerBody)
     left = await service.answer(request.session, body.call_id, body.answer, digest=body.digest)
     session = await service.read_again(request.session)
@@ -86,24 +107,63 @@ async def answer(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, QuestionsReply(shown))
 
 
-async def steer(service: Service, request: HttpRequest) -> Reply:
+@ROUTES.add(
+    "POST",
+    "/runs/{session}/steer",
+    role="start",
+    scope="session",
+    body=SteerBody,
+    reply=ControlReply,
+)
+async def steer_run(service: Service, request: HttpRequest) -> Reply:
+    """Say something to a run before its next step."""
     body = await request.decode(SteerBody)
     key = request.header("idempotency-key")
     return await _control_reply(await service.steer(request.session, body.prompt, key=key))
 
 
-async def cancel(service: Service, request: HttpRequest) -> Reply:
+@ROUTES.add(
+    "POST",
+    "/runs/{session}/cancel",
+    role="start",
+    scope="session",
+    body=ReasonBody,
+    reply=ControlReply,
+    stored_replies=True,
+)
+async def cancel_run(service: Service, request: HttpRequest) -> Reply:
+    """End a run."""
     body = await request.decode(ReasonBody)
     reason = body.reason or "cancelled"
     return await _control_reply(await service.cancel(request.session, reason))
 
 
-async def pause(service: Service, request: HttpRequest) -> Reply:
+@ROUTES.add(
+    "POST",
+    "/runs/{session}/pause",
+    role="start",
+    scope="session",
+    body=ReasonBody,
+    reply=ControlReply,
+    stored_replies=True,
+)
+async def pause_run(service: Service, request: HttpRequest) -> Reply:
+    """Stop a run before its next request, until it is resumed."""
     body = await request.decode(ReasonBody)
     return await _control_reply(await service.pause(request.session, body.reason))
 
 
-async def resume(service: Service, request: HttpRequest) -> Reply:
+@ROUTES.add(
+    "POST",
+    "/runs/{session}/resume",
+    role="start",
+    scope="session",
+    body=ResumeBody,
+    reply=ControlReply,
+    stored_replies=True,
+)
+async def resume_run(service: Service, request: HttpRequest) -> Reply:
+    """Go on with a run that was paused or let go of."""
     body = await request.decode(ResumeBody)
     receipt = await service.resume(request.session, consent=body.consent)
     if receipt is not None:
@@ -112,19 +172,50 @@ async def resume(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(202, ControlReply(session.name, session.summary.runs, taken=False))
 
 
+@ROUTES.add(
+    "POST",
+    "/runs/{session}/raise",
+    role="admin",
+    scope="session",
+    body=RaiseBody,
+    reply=ControlReply,
+    stored_replies=True,
+)
 async def raise_limits(service: Service, request: HttpRequest) -> Reply:
+    """Raise the limits of a run to new totals."""
     body = await request.decode(RaiseBody)
     return await _control_reply(await service.raise_limits(request.session, body))
 
 
-async def release(service: Service, request: HttpRequest) -> Reply:
+@ROUTES.add(
+    "POST",
+    "/runs/{session}/release",
+    role="admin",
+    scope="session",
+    body=ReasonBody,
+    reply=ControlReply,
+    stored_replies=True,
+)
+async def release_run(service: Service, request: HttpRequest) -> Reply:
+    """Let go of a run that this process drives, so that another one goes on with it."""
     body = await request.decode(ReasonBody)
     released = await service.release(request.session, body.reason or "released")
     session = await service.read_again(request.session)
     return HttpReply(200, ControlReply(session.name, session.summary.runs, taken=released))
 
 
-async def fork(service: Service, request: HttpRequest) -> Reply:
+@ROUTES.add(
+    "POST",
+    "/runs/{session}/fork",
+    role="start",
+    scope="session",
+    body=ForkBody,
+    reply=StartedReply,
+    status=201,
+    stored_replies=True,
+)
+async def fork_session(service: Service, request: HttpRequest) -> Reply:
+    """Begin a new session with the first records of this one."""
     body = await request.decode(ForkBody)
     made = await service.fork(request.session, body.at, body.into)
     address = session_address(made.name)
@@ -133,18 +224,14 @@ async def fork(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(201, reply, {"Location": address})
 
 
+@ROUTES.add(
+    "GET", "/questions", role="watch", scope="caller", query=QuestionsQuery, reply=QuestionsReply
+)
 async def list_questions(service: Service, request: HttpRequest) -> Reply:
+    """List the questions that wait for a person."""
     query = request.decode_query(QuestionsQuery)
     questions, cursor = await service.list_questions(request.caller, query.limit, query.cursor)
     return HttpReply(200, QuestionsReply(questions, cursor))
-
-
-class QuestionsQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which questions are listed."""
-
-    limit: Annotated[int, Meta(ge=1, le=200)] = 50
-    """Sessions whose questions are listed."""
-    cursor: str | None = None
 
 
 async def _control_reply(receipt: ControlReceipt) -> HttpReply:
@@ -154,114 +241,3 @@ async def _control_reply(receipt: ControlReceipt) -> HttpReply:
     except TimeoutError:
         return HttpReply(202, ControlReply(receipt.session, receipt.run, taken=False))
     return HttpReply(200, ControlReply(receipt.session, receipt.run, taken=True, seq=fact.seq))
-
-
-ROUTES = (
-    Route(
-        method="POST",
-        path="/runs/{session}/answers",
-        handler=answer,
-        role="answer",
-        scope="session",
-        name="answerQuestion",
-        summary="Answer a question of a run, which then goes on. The rest is returned.",
-        body=AnswerBody,
-        reply=QuestionsReply,
-        stored_replies=True,
-    ),
-    Route(
-        method="POST",
-        path="/runs/{session}/steer",
-        handler=steer,
-        role="start",
-        scope="session",
-        name="steerRun",
-        summary="Say something to a run before its next step.",
-        body=SteerBody,
-        reply=ControlReply,
-    ),
-    Route(
-        method="POST",
-        path="/runs/{session}/cancel",
-        handler=cancel,
-        role="start",
-        scope="session",
-        name="cancelRun",
-        summary="End a run.",
-        body=ReasonBody,
-        reply=ControlReply,
-        stored_replies=True,
-    ),
-    Route(
-        method="POST",
-        path="/runs/{session}/pause",
-        handler=pause,
-        role="start",
-        scope="session",
-        name="pauseRun",
-        summary="Stop a run before its next request, until it is resumed.",
-        body=ReasonBody,
-        reply=ControlReply,
-        stored_replies=True,
-    ),
-    Route(
-        method="POST",
-        path="/runs/{session}/resume",
-        handler=resume,
-        role="start",
-        scope="session",
-        name="resumeRun",
-        summary="Go on with a run that was paused or let go of.",
-        body=ResumeBody,
-        reply=ControlReply,
-        stored_replies=True,
-    ),
-    Route(
-        method="POST",
-        path="/runs/{session}/raise",
-        handler=raise_limits,
-        role="admin",
-        scope="session",
-        name="raiseLimits",
-        summary="Raise the limits of a run to new totals.",
-        body=RaiseBody,
-        reply=ControlReply,
-        stored_replies=True,
-    ),
-    Route(
-        method="POST",
-        path="/runs/{session}/release",
-        handler=release,
-        role="admin",
-        scope="session",
-        name="releaseRun",
-        summary="Let go of a run that this process drives, so that another one goes on with it.",
-        body=ReasonBody,
-        reply=ControlReply,
-        stored_replies=True,
-    ),
-    Route(
-        method="POST",
-        path="/runs/{session}/fork",
-        handler=fork,
-        role="start",
-        scope="session",
-        name="forkSession",
-        summary="Begin a new session with the first records of this one.",
-        body=ForkBody,
-        reply=StartedReply,
-        status=201,
-        stored_replies=True,
-    ),
-    Route(
-        method="GET",
-        path="/questions",
-        handler=list_questions,
-        role="watch",
-        scope="caller",
-        name="listQuestions",
-        summary="List the questions that wait for a person.",
-        query=QuestionsQuery,
-        reply=QuestionsReply,
-    ),
-)

@@ -16,7 +16,7 @@ from windlass.server.messages import (
     Reply,
     error_headers,
 )
-from windlass.server.routing import Route
+from windlass.server.routing import Routes
 from windlass.server.service import Service
 
 PATH = "/mcp"
@@ -50,6 +50,51 @@ class McpErrorReply(msgspec.Struct, frozen=True):
     id: None = None
 
 
+def shape_error(error: ApiError) -> HttpReply:
+    """Return an error as JSON-RPC has it."""
+    fault = McpFault(INVALID_REQUEST, str(error), {"code": error.code, "hint": error.hint})
+    return HttpReply(error.status, McpErrorReply(fault), error_headers(error))
+
+
+ROUTES = Routes()
+SHAPE: dict[str, Any] = {"error_shape": shape_error, "error_body": McpErrorReply}
+
+
+@ROUTES.add(
+    "POST",
+    PATH,
+    role="watch",
+    scope="caller",
+    name="sendMcpMessage",
+    summary="A message of the Model Context Protocol: agents as tools, runs as tasks.",
+    body=McpMessage,
+    reply=dict[str, Any],
+    streams=True,
+    content_types=(JSON_TYPE, SSE_TYPE),
+    other_statuses=(202,),
+    **SHAPE,
+)
+@ROUTES.add(
+    "GET",
+    PATH,
+    role="watch",
+    scope="caller",
+    name="openMcpStream",
+    summary="Go on with the stream of a request, by Last-Event-ID (older versions of MCP).",
+    streams=True,
+    content_types=(SSE_TYPE,),
+    **SHAPE,
+)
+@ROUTES.add(
+    "DELETE",
+    PATH,
+    role="watch",
+    scope="caller",
+    name="endMcpSession",
+    summary="End the session of a client of an older version of MCP.",
+    status=204,
+    **SHAPE,
+)
 async def exchange_messages(service: Service, request: HttpRequest) -> Reply:
     """Take a message of a client, open its stream, or end its session."""
     endpoint = _ENDPOINTS.get(service)
@@ -63,54 +108,3 @@ async def exchange_messages(service: Service, request: HttpRequest) -> Reply:
             )
         endpoint = _ENDPOINTS[service] = mcp.McpEndpoint(service)
     return await endpoint.handle(request)
-
-
-def shape_error(error: ApiError) -> HttpReply:
-    """Return an error as JSON-RPC has it."""
-    fault = McpFault(INVALID_REQUEST, str(error), {"code": error.code, "hint": error.hint})
-    return HttpReply(error.status, McpErrorReply(fault), error_headers(error))
-
-
-ROUTES: tuple[Route, ...] = (
-    Route(
-        method="POST",
-        path=PATH,
-        handler=exchange_messages,
-        role="watch",
-        scope="caller",
-        name="sendMcpMessage",
-        summary="A message of the Model Context Protocol: agents as tools, runs as tasks.",
-        body=McpMessage,
-        reply=dict[str, Any],
-        streams=True,
-        content_types=(JSON_TYPE, SSE_TYPE),
-        other_statuses=(202,),
-        error_shape=shape_error,
-        error_body=McpErrorReply,
-    ),
-    Route(
-        method="GET",
-        path=PATH,
-        handler=exchange_messages,
-        role="watch",
-        scope="caller",
-        name="openMcpStream",
-        summary="Go on with the stream of a request, by Last-Event-ID (older versions of MCP).",
-        streams=True,
-        content_types=(SSE_TYPE,),
-        error_shape=shape_error,
-        error_body=McpErrorReply,
-    ),
-    Route(
-        method="DELETE",
-        path=PATH,
-        handler=exchange_messages,
-        role="watch",
-        scope="caller",
-        name="endMcpSession",
-        summary="End the session of a client of an older version of MCP.",
-        status=204,
-        error_shape=shape_error,
-        error_body=McpErrorReply,
-    ),
-)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
 import msgspec
 
@@ -24,24 +25,53 @@ from windlass.server.openai.starting import (
     start_response,
 )
 from windlass.server.openai.stream_events import ErrorEvent, ResponseEvent, skip_seen
-from windlass.server.routing import Route
+from windlass.server.routing import Routes
 from windlass.server.service import Service
 from windlass.server.sse import STREAM_HEADERS
 
 DONE = b"data: [DONE]\n\n"
 
 
+ROUTES = Routes()
+SHAPE: dict[str, Any] = {"error_shape": openai_error_reply, "error_body": OpenAIErrorReply}
+
+
+@ROUTES.add("GET", "/v1/models", role="watch", reply=ModelList, **SHAPE)
 async def list_models(service: Service, _request: HttpRequest) -> Reply:
+    """List the agents of the service, as models."""
     models = tuple(ModelObject(name or UNNAMED_AGENT) for name in service.agents)
     return HttpReply(200, ModelList(models))
 
 
+@ROUTES.add(
+    "GET",
+    "/v1/models/{model}",
+    role="watch",
+    reply=ModelObject,
+    errors=("model_not_found",),
+    **SHAPE,
+)
 async def read_model(service: Service, request: HttpRequest) -> Reply:
+    """Read an agent, as a model."""
     name = find_agent(service, request.params["model"])
     return HttpReply(200, ModelObject(name or UNNAMED_AGENT))
 
 
+@ROUTES.add(
+    "POST",
+    "/v1/chat/completions",
+    role="start",
+    scope="caller",
+    stored_replies=True,
+    is_keyed=True,
+    body=ChatRequest,
+    reply=ChatCompletion,
+    streams=True,
+    errors=("approval_required", "model_not_found", "run_failed", "unsupported_parameter"),
+    **SHAPE,
+)
 async def create_chat_completion(service: Service, request: HttpRequest) -> Reply:
+    """Run an agent as a chat completion. A client that goes away cancels the run."""
     body = await request.decode(ChatRequest)
     follower = await start_chat(service, request, body)
     if request.header("idempotency-key"):
@@ -74,7 +104,21 @@ async def _stream_chat(
     yield DONE
 
 
+@ROUTES.add(
+    "POST",
+    "/v1/responses",
+    role="start",
+    scope="caller",
+    stored_replies=True,
+    is_keyed=True,
+    body=ResponseRequest,
+    reply=ResponseObject,
+    streams=True,
+    errors=("approval_required", "model_not_found", "unsupported_parameter"),
+    **SHAPE,
+)
 async def create_response(service: Service, request: HttpRequest) -> Reply:
+    """Run an agent as a response, also in the background."""
     body = await request.decode(ResponseRequest)
     follower = await start_response(service, request, body)
     # A background response waits for people as long as it takes.
@@ -86,7 +130,19 @@ async def create_response(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, await follower.read())
 
 
+@ROUTES.add(
+    "GET",
+    "/v1/responses/{response}",
+    role="watch",
+    scope="caller",
+    query=RetrieveQuery,
+    reply=ResponseObject,
+    streams=True,
+    errors=("response_not_found",),
+    **SHAPE,
+)
 async def read_response(service: Service, request: HttpRequest) -> Reply:
+    """Read a response, or go on with its stream after an event."""
     query = request.decode_query(RetrieveQuery)
     follower = await find_response(service, request, request.params["response"])
     if query.stream:
@@ -94,7 +150,19 @@ async def read_response(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, await follower.read())
 
 
+@ROUTES.add(
+    "POST",
+    "/v1/responses/{response}/cancel",
+    role="start",
+    scope="caller",
+    stored_replies=True,
+    is_keyed=True,
+    reply=ResponseObject,
+    errors=("response_not_found",),
+    **SHAPE,
+)
 async def cancel_response(service: Service, request: HttpRequest) -> Reply:
+    """End the run of a response. One that has ended stays as it is."""
     follower = await find_response(service, request, request.params["response"])
     await follower.run.cancel("cancelled by the client")
     return HttpReply(200, await follower.read())
@@ -126,94 +194,3 @@ async def _stream_response(
 
 def _encode_frame(event: ResponseEvent) -> bytes:
     return f"event: {event.type}\n".encode() + b"data: %b\n\n" % msgspec.json.encode(event)
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/v1/models",
-        handler=list_models,
-        role="watch",
-        name="listModels",
-        summary="List the agents of the service, as models.",
-        reply=ModelList,
-        error_shape=openai_error_reply,
-        error_body=OpenAIErrorReply,
-    ),
-    Route(
-        method="GET",
-        path="/v1/models/{model}",
-        handler=read_model,
-        role="watch",
-        name="readModel",
-        summary="Read an agent, as a model.",
-        reply=ModelObject,
-        errors=("model_not_found",),
-        error_shape=openai_error_reply,
-        error_body=OpenAIErrorReply,
-    ),
-    Route(
-        method="POST",
-        path="/v1/chat/completions",
-        handler=create_chat_completion,
-        role="start",
-        scope="caller",
-        name="createChatCompletion",
-        summary="Run an agent as a chat completion. A client that goes away cancels the run.",
-        stored_replies=True,
-        is_keyed=True,
-        body=ChatRequest,
-        reply=ChatCompletion,
-        streams=True,
-        errors=("approval_required", "model_not_found", "run_failed", "unsupported_parameter"),
-        error_shape=openai_error_reply,
-        error_body=OpenAIErrorReply,
-    ),
-    Route(
-        method="POST",
-        path="/v1/responses",
-        handler=create_response,
-        role="start",
-        scope="caller",
-        name="createResponse",
-        summary="Run an agent as a response, also in the background.",
-        stored_replies=True,
-        is_keyed=True,
-        body=ResponseRequest,
-        reply=ResponseObject,
-        streams=True,
-        errors=("approval_required", "model_not_found", "unsupported_parameter"),
-        error_shape=openai_error_reply,
-        error_body=OpenAIErrorReply,
-    ),
-    Route(
-        method="GET",
-        path="/v1/responses/{response}",
-        handler=read_response,
-        role="watch",
-        scope="caller",
-        name="readResponse",
-        summary="Read a response, or go on with its stream after an event.",
-        query=RetrieveQuery,
-        reply=ResponseObject,
-        streams=True,
-        errors=("response_not_found",),
-        error_shape=openai_error_reply,
-        error_body=OpenAIErrorReply,
-    ),
-    Route(
-        method="POST",
-        path="/v1/responses/{response}/cancel",
-        handler=cancel_response,
-        role="start",
-        scope="caller",
-        name="cancelResponse",
-        summary="End the run of a response. One that has ended stays as it is.",
-        stored_replies=True,
-        is_keyed=True,
-        reply=ResponseObject,
-        errors=("response_not_found",),
-        error_shape=openai_error_reply,
-        error_body=OpenAIErrorReply,
-    ),
-)

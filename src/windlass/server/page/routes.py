@@ -35,7 +35,7 @@ from windlass.server.page.sessions import (
     read_reserved,
 )
 from windlass.server.page.stream import PageHello, PageStream, SeenSession, make_hello
-from windlass.server.routing import Route
+from windlass.server.routing import Routes
 from windlass.server.service import Service
 from windlass.server.sse import STREAM_HEADERS
 
@@ -76,19 +76,44 @@ class PatternBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     pattern: Annotated[str, Meta(max_length=1_000)]
 
 
-async def read_index(_service: Service, request: HttpRequest) -> Reply:
+ROUTES = Routes()
+
+
+@ROUTES.add("GET", "/", role=None, content_types=("text/html",))
+async def open_page(_service: Service, request: HttpRequest) -> Reply:
+    """Open the page."""
     return serve_page_file(request, "index.html")
 
 
-async def read_file(_service: Service, request: HttpRequest) -> Reply:
+@ROUTES.add(
+    "GET",
+    "/page/{file}",
+    role=None,
+    content_types=("text/javascript", "text/css", "image/svg+xml", "text/html"),
+    errors=("file_not_found",),
+)
+async def read_page_file(_service: Service, request: HttpRequest) -> Reply:
+    """Read a file of the page."""
     return serve_page_file(request, request.params["file"])
 
 
-async def read_hello(service: Service, request: HttpRequest) -> Reply:
+@ROUTES.add("GET", "/page/hello", role="watch", scope="caller", reply=PageHello)
+async def read_page_hello(service: Service, request: HttpRequest) -> Reply:
+    """Say who looks at the page, and which agents there are."""
     return HttpReply(200, make_hello(service, request.caller, time.time()))
 
 
-async def read_feed(service: Service, request: HttpRequest) -> Reply:
+@ROUTES.add(
+    "GET",
+    "/page/feed",
+    role="watch",
+    scope="caller",
+    query=FeedQuery,
+    streams=True,
+    content_types=("text/event-stream",),
+)
+async def watch_page(service: Service, request: HttpRequest) -> Reply:
+    """Watch all that a page shows, in one stream (SSE)."""
     query = request.decode_query(FeedQuery)
     watched = [_read_seen(text) for text in query.watch]
     stream = PageStream(service, request.caller, watched, time.time())
@@ -109,7 +134,11 @@ def _read_seen(text: str) -> SeenSession:
     return SeenSession(session, int(seq), int(epoch))
 
 
-async def list_sessions(service: Service, request: HttpRequest) -> Reply:
+@ROUTES.add(
+    "GET", "/page/sessions", role="watch", scope="caller", query=ListQuery, reply=PageSessionList
+)
+async def list_page_sessions(service: Service, request: HttpRequest) -> Reply:
+    """List sessions with their last activity."""
     query = request.decode_query(ListQuery)
     page = await service.list_sessions(
         request.caller, query.to_session_query(), query.limit, query.cursor
@@ -118,7 +147,16 @@ async def list_sessions(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, PageSessionList(await lister.describe(page), page.cursor))
 
 
-async def read_one_record(service: Service, request: HttpRequest) -> Reply:
+@ROUTES.add(
+    "GET",
+    "/page/records/{session}/{seq}",
+    role="watch",
+    scope="session",
+    reply=ExplainedRecord,
+    errors=("record_not_found",),
+)
+async def read_page_record(service: Service, request: HttpRequest) -> Reply:
+    """Read a record: in words, as it is, and its place in the chain."""
     number = request.params["seq"]
     if not number.isascii() or not number.isdigit() or len(number) > 12:  # noqa: PLR2004 - more than any session has
         raise ApiError(422, "invalid_parameter", "This is not a number of a record.", "Give one.")
@@ -127,181 +165,91 @@ async def read_one_record(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, record)
 
 
+@ROUTES.add(
+    "GET",
+    "/page/replay/{session}",
+    role="watch",
+    scope="session",
+    name="replaySession",
+    query=RecordQuery,
+    reply=ReplayReply,
+)
 async def replay_records(service: Service, request: HttpRequest) -> Reply:
+    """Run a session again from its records, without models and tools."""
     query = request.decode_query(RecordQuery)
     return HttpReply(200, await replay_session(service, request.session, query.start))
 
 
+@ROUTES.add(
+    "GET",
+    "/page/compare/{session}",
+    role="watch",
+    scope="session",
+    name="compareSessions",
+    query=CompareQuery,
+    reply=CompareReply,
+)
 async def compare_records(service: Service, request: HttpRequest) -> Reply:
+    """Find the first record in which two sessions differ."""
     query = request.decode_query(CompareQuery)
     other = await service.find_session(request.caller, query.other)
     return HttpReply(200, await compare_sessions(service, request.session, other))
 
 
+@ROUTES.add("GET", "/page/reserved", role="watch", scope="caller", reply=ReservedReply)
 async def list_reserved(service: Service, request: HttpRequest) -> Reply:
+    """Say what requests that are under way may cost at most."""
     return HttpReply(200, ReservedReply(await read_reserved(service, request.caller)))
 
 
-async def list_page_evaluations(service: Service, request: HttpRequest) -> Reply:
+@ROUTES.add("GET", "/page/evaluations", role="watch", scope="caller", reply=EvaluationList)
+async def list_evaluations(service: Service, request: HttpRequest) -> Reply:
+    """List evaluations with their pass rates."""
     return HttpReply(200, await list_for_page(service, request.caller))
 
 
-async def read_page_evaluation(service: Service, request: HttpRequest) -> Reply:
+@ROUTES.add(
+    "GET",
+    "/page/evaluation",
+    role="watch",
+    scope="caller",
+    query=EvaluationQuery,
+    reply=EvaluationReply,
+    errors=("evaluation_not_found",),
+)
+async def read_evaluation(service: Service, request: HttpRequest) -> Reply:
+    """Read an evaluation: its cases, and the sessions of their trials."""
     query = request.decode_query(EvaluationQuery)
     return HttpReply(200, await read_for_page(service, request.caller, query.name))
 
 
+@ROUTES.add(
+    "POST",
+    "/page/highlight",
+    role="watch",
+    name="highlightCode",
+    body=HighlightBody,
+    reply=HighlightReply,
+)
 async def highlight(_service: Service, request: HttpRequest) -> Reply:
+    """Colour a piece of code."""
     body = await request.decode(HighlightBody)
     spans = await highlight_code(body.language, body.code, request.caller.name)
     return HttpReply(200, HighlightReply(spans))
 
 
+@ROUTES.add(
+    "POST",
+    "/page/pattern",
+    role="watch",
+    scope="caller",
+    name="tryPattern",
+    body=PatternBody,
+    reply=PatternVerdict,
+    errors=("question_not_found",),
+)
 async def check_pattern(service: Service, request: HttpRequest) -> Reply:
+    """Say what a pattern would allow, before it answers a question."""
     body = await request.decode(PatternBody)
     verdict = await try_pattern(service, request.caller, body.session, body.call_id, body.pattern)
     return HttpReply(200, verdict)
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/",
-        handler=read_index,
-        role=None,
-        name="openPage",
-        summary="Open the page.",
-        content_types=("text/html",),
-    ),
-    Route(
-        method="GET",
-        path="/page/{file}",
-        handler=read_file,
-        role=None,
-        name="readPageFile",
-        summary="Read a file of the page.",
-        content_types=("text/javascript", "text/css", "image/svg+xml", "text/html"),
-        errors=("file_not_found",),
-    ),
-    Route(
-        method="GET",
-        path="/page/hello",
-        handler=read_hello,
-        role="watch",
-        scope="caller",
-        name="readPageHello",
-        summary="Say who looks at the page, and which agents there are.",
-        reply=PageHello,
-    ),
-    Route(
-        method="GET",
-        path="/page/feed",
-        handler=read_feed,
-        role="watch",
-        scope="caller",
-        name="watchPage",
-        summary="Watch all that a page shows, in one stream (SSE).",
-        query=FeedQuery,
-        streams=True,
-        content_types=("text/event-stream",),
-    ),
-    Route(
-        method="GET",
-        path="/page/sessions",
-        handler=list_sessions,
-        role="watch",
-        scope="caller",
-        name="listPageSessions",
-        summary="List sessions with their last activity.",
-        query=ListQuery,
-        reply=PageSessionList,
-    ),
-    Route(
-        method="GET",
-        path="/page/records/{session}/{seq}",
-        handler=read_one_record,
-        role="watch",
-        scope="session",
-        name="readPageRecord",
-        summary="Read a record: in words, as it is, and its place in the chain.",
-        reply=ExplainedRecord,
-        errors=("record_not_found",),
-    ),
-    Route(
-        method="GET",
-        path="/page/replay/{session}",
-        handler=replay_records,
-        role="watch",
-        scope="session",
-        name="replaySession",
-        summary="Run a session again from its records, without models and tools.",
-        query=RecordQuery,
-        reply=ReplayReply,
-    ),
-    Route(
-        method="GET",
-        path="/page/compare/{session}",
-        handler=compare_records,
-        role="watch",
-        scope="session",
-        name="compareSessions",
-        summary="Find the first record in which two sessions differ.",
-        query=CompareQuery,
-        reply=CompareReply,
-    ),
-    Route(
-        method="GET",
-        path="/page/reserved",
-        handler=list_reserved,
-        role="watch",
-        scope="caller",
-        name="listReserved",
-        summary="Say what requests that are under way may cost at most.",
-        reply=ReservedReply,
-    ),
-    Route(
-        method="GET",
-        path="/page/evaluations",
-        handler=list_page_evaluations,
-        role="watch",
-        scope="caller",
-        name="listEvaluations",
-        summary="List evaluations with their pass rates.",
-        reply=EvaluationList,
-    ),
-    Route(
-        method="GET",
-        path="/page/evaluation",
-        handler=read_page_evaluation,
-        role="watch",
-        scope="caller",
-        name="readEvaluation",
-        summary="Read an evaluation: its cases, and the sessions of their trials.",
-        query=EvaluationQuery,
-        reply=EvaluationReply,
-        errors=("evaluation_not_found",),
-    ),
-    Route(
-        method="POST",
-        path="/page/highlight",
-        handler=highlight,
-        role="watch",
-        scope="none",
-        name="highlightCode",
-        summary="Colour a piece of code.",
-        body=HighlightBody,
-        reply=HighlightReply,
-    ),
-    Route(
-        method="POST",
-        path="/page/pattern",
-        handler=check_pattern,
-        role="watch",
-        scope="caller",
-        name="tryPattern",
-        summary="Say what a pattern would allow, before it answers a question.",
-        body=PatternBody,
-        reply=PatternVerdict,
-        errors=("question_not_found",),
-    ),
-)
