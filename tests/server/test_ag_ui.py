@@ -408,10 +408,10 @@ async def test_a_thread_of_another_caller_is_another_thread() -> None:
             assert (await bob.run()).text == "For bob."
             watcher = await make_client(running, roles=["watch"])
             assert (await watcher.run()).end["result"] == "For ann."
-            watcher.say("More")
-            assert (await watcher.refuse()).status == 403
             entry = {"interruptId": "x:y:z", "status": "resolved", "payload": True}
             assert (await watcher.refuse(resume=[entry])).status == 403
+            watcher.say("More")
+            assert (await watcher.refuse()).status == 403
             unknown = AgUiClient(ann.http, agent="nobody")
             unknown.say("Hi")
             refused = await unknown.refuse()
