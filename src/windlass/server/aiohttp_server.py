@@ -1,6 +1,6 @@
 """The service on sockets, by aiohttp.
 
-The law: a lost connection closes the iterator of a stream and marks the request as disconnected.
+Invariant: a lost connection closes the iterator of a stream and marks the request as disconnected.
 It cancels no handler: what a request began is finished, whether or not anybody reads the reply.
 """
 

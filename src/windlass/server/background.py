@@ -1,6 +1,6 @@
 """Work of the service that no request waits for: driving, sweeping, schedules, webhooks.
 
-The law: a failure is logged and ends nothing else. Work that repeats goes on after a failure.
+Invariant: a failure is logged and ends nothing else. Work that repeats goes on after a failure.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """From a request to its reply: guard, route, owner, handler, errors.
 
-The law: every request gets exactly one reply, whatever the handler does, and every error has the
+Invariant: every request gets exactly one reply, whatever the handler does, and every error has the
 shape of its route. What went wrong inside is logged under the id of the request and not told.
 """
 

@@ -1,6 +1,7 @@
 """Errors of the service: every one has a code, a sentence and what to do.
 
-The law: what a person did wrong is told to them; what went wrong here is told without its content.
+Invariant: what a person did wrong is told to them; what went wrong here is told without its
+content.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """What changes in the list of sessions, for those who watch it.
 
-The law: one look at the journal serves all who watch, and nobody looks while nobody watches. A
+Invariant: one look at the journal serves all watchers, and without a watcher there is none. A
 change may be told late, and several as one, but the last state of a session is always told.
 """
 

@@ -1,6 +1,6 @@
 """Requests and replies as handlers see them, whichever server carries them.
 
-The law: a handler never sees aiohttp or ASGI. A reply that streams is an iterator of bytes; when
+Invariant: a handler never sees aiohttp or ASGI. A reply that streams is an iterator of bytes; when
 the client goes away the iterator is closed, and nothing else happens.
 """
 

@@ -1,6 +1,6 @@
 """The OpenAPI document of the service, made from its route table.
 
-The law: nothing is described twice. Paths, parameters, bodies, replies and errors come from the
+Invariant: nothing is described twice. Paths, parameters, bodies, replies and errors come from the
 routes and their types.
 """
 

@@ -27,33 +27,49 @@ from windlass.runtime.clock import RealClock
 from windlass.server.access import Caller, full_session_name
 from windlass.server.owned_reading import read_recorded_facts, read_state
 from windlass.server.quotas.admission import QuotaBook
-from windlass.server.session_directory import OwnedSession, check_session_name
+from windlass.server.session_cache import SessionCache
+from windlass.server.session_directory import (
+    OwnedSession,
+    SessionDirectory,
+    check_session_name,
+)
 
 TAKEN_WAIT_S = 2.0
 """How long to wait for a driver to take a message."""
 
 
 class RunControls(ABC):
-    """The part of a service that speaks to runs."""
+    """The part of a service that finds sessions for callers, and speaks to their runs."""
 
     journal: Journal
     agents: Mapping[str, Agent[Any]]
 
-    @abstractmethod
+    _sessions: SessionCache
+    _directory: SessionDirectory
+
     async def find_session(self, caller: Caller, session: str) -> OwnedSession:
-        """Return a session of the caller. Raises ApiError 404."""
+        """Return a session, by its full name or the caller's short one.
 
-    @abstractmethod
+        Raises ApiError 404 if there is none that the caller may see.
+        """
+        return await self._directory.find(caller, session)
+
+    async def find_listed(self, caller: Caller, summary: SessionSummary) -> OwnedSession | None:
+        """Return a session of a list; None if it is gone, or the caller has no name for it."""
+        return await self._directory.find_listed(caller, summary)
+
     async def read_again(self, session: OwnedSession) -> OwnedSession:
-        """Return a session as it is on record now. Raises ApiError 404."""
+        """Return a session as it is on record now. Raises ApiError 404 if it was deleted."""
+        return await self._directory.read_again(session)
 
-    @abstractmethod
     async def find_root(self, session: OwnedSession) -> OwnedSession:
-        """Return the session at the top of those that a session works for."""
+        """Return the session at the top of those that a session works for; itself if for none."""
+        return await self._directory.find_root(session)
 
-    @abstractmethod
     async def read_session_state(self, session: str) -> SessionState | None:
-        """Return the state of a session, whoever owns it; None if it has not begun."""
+        """Return the state of a session of any owner; None if it has not begun."""
+        known = await self._sessions.read(session)
+        return None if known is None else known.summary.state
 
     @cached_property
     def quotas(self) -> QuotaBook:

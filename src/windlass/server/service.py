@@ -28,7 +28,7 @@ from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.core.reply_hold import visible_facts
 from windlass.core.session_query import PAGE_SESSIONS, SessionPage, SessionQuery
-from windlass.core.session_summary import UNFINISHED_STATES, SessionState, SessionSummary
+from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
 from windlass.core.work_folder import WorkFolder
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import (
@@ -266,33 +266,6 @@ class Service(RunControls):
 
     def _mask_facts(self, agent: str, facts: Sequence[Fact]) -> Iterable[Fact]:
         return parts_of(self._find_recorded(agent)).mask.mask_foreign(facts)
-
-    @override
-    async def find_session(self, caller: Caller, session: str) -> OwnedSession:
-        """Return a session, by its full name or the caller's short one.
-
-        Raises ApiError 404 if there is none that the caller may see.
-        """
-        return await self._directory.find(caller, session)
-
-    async def find_listed(self, caller: Caller, summary: SessionSummary) -> OwnedSession | None:
-        """Return a session of a list; None if it is gone, or the caller has no name for it."""
-        return await self._directory.find_listed(caller, summary)
-
-    @override
-    async def read_again(self, session: OwnedSession) -> OwnedSession:
-        """Return a session as it is on record now. Raises ApiError 404 if it was deleted."""
-        return await self._directory.read_again(session)
-
-    @override
-    async def find_root(self, session: OwnedSession) -> OwnedSession:
-        """Return the session at the top of those that a session works for; itself if for none."""
-        return await self._directory.find_root(session)
-
-    @override
-    async def read_session_state(self, session: str) -> SessionState | None:
-        known = await self._sessions.read(session)
-        return None if known is None else known.summary.state
 
     # Lists.
 

@@ -1,6 +1,6 @@
 """Serving until somebody stops it: listen, tell that it is ready, drain, hand the runs over.
 
-The law: the first signal drains. Readiness goes false first, so that nobody sends new work; then
+Invariant: the first signal drains. Readiness goes false first, so that nobody sends new work; then
 the socket is closed, streams end (their clients connect to another replica), and runs are let go
 of, so that whoever sweeps next goes on with them. A second signal does not wait.
 """

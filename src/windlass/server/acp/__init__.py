@@ -1,6 +1,6 @@
 """The Agent Client Protocol: editors talk to agents over standard input and output.
 
-The law: an editor is one more way to look at sessions and to speak to them. A run belongs to the
+Invariant: an editor is one more way to look at sessions and to speak to them. A run belongs to the
 journal and not to the editor: it survives the editor's death, the terminal shows it too, and a
 question may be answered in either place.
 

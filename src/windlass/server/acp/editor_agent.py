@@ -1,7 +1,7 @@
 """The methods that an editor calls: sessions, prompts, modes.
 
-The law: nothing of a folder takes effect before a person has trusted it. Until then, an editor that
-opens the folder gets an error that says what to do, and nothing else.
+Invariant: nothing of a folder takes effect before a person has trusted it. Until then, an editor
+that opens the folder gets an error that says what to do, and nothing else.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """The questions of a run, asked in the editor.
 
-The law: a question may be answered anywhere, and the first answer counts. A question that was
+Invariant: a question may be answered anywhere, and the first answer counts. A question that was
 answered elsewhere is taken back in the editor. An answer is bound to the digest of the arguments
 that were shown; the run goes on where it is driven.
 """

@@ -1,6 +1,6 @@
 """One session that an editor has open: its turns, its updates, its questions.
 
-The law: a turn watches a run and never owns it. It sees to it that somebody drives the run, and
+Invariant: a turn watches a run and never owns it. It makes sure that the run has a driver, and
 ends when the run has ended or goes no further. When the editor goes away, the run is released.
 """
 

@@ -1,6 +1,6 @@
 """What is new in a session, as updates of the protocol.
 
-The law: each encoder remembers what it has sent. Given one projection after the other, it yields
+Invariant: each encoder remembers what it has sent. Given one projection after the other, it yields
 what is new and nothing twice, whether an editor watches from the beginning, loads an old session or
 comes back in the middle of a reply. Text that was sent cannot be taken back, so after an attempt
 that broke off a new message begins, and says so.

@@ -1,6 +1,6 @@
 """The conversation of a session as messages of AG-UI, with ids that never change.
 
-The law: whoever watched a reply as it was written and whoever reads it afterwards have the same
+Invariant: a client that watched a reply and one that reads it afterwards have the same
 ids, because they are made of what is on record. A snapshot can so be sent at any time.
 
 What the client itself wrote keeps the client's ids. They are not on record, so a message is known

@@ -1,6 +1,6 @@
 """The MCP server: agents as tools, over streamable HTTP and over standard input and output.
 
-The law: a tool call starts a run, and the run belongs to the service. A client that goes away, or
+Invariant: a tool call starts a run, and the run belongs to the service. A client that goes away, or
 that cannot wait, finds the run again by its session or as a task. A person answers the questions
 of a run, by elicitation or as the input of a task; no tool does.
 

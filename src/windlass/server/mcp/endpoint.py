@@ -1,6 +1,6 @@
 """The MCP server behind HTTP: between the service's own requests and the SDK's transport.
 
-The law: who calls is decided by the service before the SDK sees a request. Messages of versions
+Invariant: who calls is decided by the service before the SDK sees a request. Messages of versions
 with a handshake are answered from the journal (`handshake.py`), at any replica; all others by the
 SDK, which keeps nothing of them.
 """

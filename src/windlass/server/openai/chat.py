@@ -1,6 +1,6 @@
 """The events of a response in, a chat completion out: whole, or chunk by chunk.
 
-The law: text that was sent cannot be taken back. If an attempt breaks off after some of its text
+Invariant: text that was sent cannot be taken back. If an attempt breaks off after some of its text
 was sent, the stream ends with an error, and never goes on as if nothing had happened.
 """
 

@@ -1,6 +1,6 @@
 """Ids of responses, chat completions and messages, from which their run is found again.
 
-The law: an id is only a name. Whoever presents one still has to own the session that it leads to.
+Invariant: an id is only a name. The caller must still own the session that it leads to.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode

@@ -1,6 +1,6 @@
 """Messages of a client in, a prompt and the conversation before it out.
 
-The law: what a client sends speaks with the voice of a user. Its system messages are shown to the
+Invariant: what a client sends speaks with the voice of a user. Its system messages are shown to the
 model inside of a user message, marked as such, and never among the instructions of the agent.
 """
 

@@ -1,6 +1,6 @@
 """What clients may ask for, and what they cannot have from an agent.
 
-The law: a field that an agent cannot honour is refused if the answer would not be what was asked
+Invariant: a field that an agent cannot honour is refused if the answer would not be what was asked
 for (tools, a format, several choices), and ignored if it only tunes the model (temperature), which
 belongs to the agent.
 """

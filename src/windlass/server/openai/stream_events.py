@@ -1,6 +1,6 @@
 """What a response streams, and how a client goes on after an event that it has seen.
 
-The law: the number of an event is its place in the journal, never in a connection. So every
+Invariant: the number of an event is its place in the journal, never in a connection. So every
 connection, and every replica, gives the same event the same number. It is the number of a fact,
 times 2^24, plus a count. The deltas of a text count its characters, so a client that comes back
 gets exactly the rest of the text, however it was cut into pieces.

@@ -1,6 +1,6 @@
 """What changed in a session since a page saw it last.
 
-The law: the service folds the events, once; a page only puts what changed in its place. So a page
+Invariant: the service folds the events, once; a page only puts what changed in its place. So a page
 that was reloaded in the middle of a reply shows what one shows that saw it all.
 """
 

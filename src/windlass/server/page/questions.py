@@ -1,7 +1,7 @@
 """Questions as the page asks them: exactly what will happen, who asks and why, what was allowed.
 
-The law: everything that a person decides about is in the question, from the record and not from the
-words of a model; the answer is bound to the digest of the arguments that are shown.
+Invariant: everything that a person decides about is in the question, from the record and not from
+the words of a model; the answer is bound to the digest of the arguments that are shown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

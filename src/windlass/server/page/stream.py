@@ -1,6 +1,6 @@
 """The one stream that a page lives on: the list of sessions, questions, and patches.
 
-The law: a slow page slows nothing down and gets no more than it must know. Events are folded as
+Invariant: a slow page slows nothing down and gets no more than it must know. Events are folded as
 they come; what changed is sent when the page can take it, several changes as one.
 """
 
