@@ -35,10 +35,10 @@ class ForkPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     session: str
     at: int
-    """The number of the last record that is kept: the trial goes on from exactly there."""
+    """The number of the last record that is kept: the trial continues from exactly there."""
     tools: ToolMode = "replay"
     allow: tuple[str, ...] = ()
-    """Tools that change things and may run all the same, if `tools` is `live`."""
+    """Tools that change things and may still run, if `tools` is `live`."""
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,7 +56,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     checks: tuple[dict[str, Any], ...] = ()
     """Scorers for this case alone: each is the name of one, with its arguments."""
     fork: ForkPoint | None = None
-    """The recorded session that it goes on with, instead of a prompt."""
+    """The recorded session that it continues, instead of a prompt."""
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id) or len(self.id) > ID_CHARS_MAX:

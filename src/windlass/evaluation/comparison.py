@@ -1,6 +1,6 @@
 """Two reports side by side: what changed, and whether it is more than chance.
 
-The law: cases are compared with themselves. A case that one report does not have, or that asks
+Invariant: cases are compared with themselves. A case that one report does not have, or that asks
 something else there, is named and left out.
 """
 
@@ -46,7 +46,7 @@ class CaseChange(msgspec.Struct, frozen=True, kw_only=True):
     before: PassCount
     after: PassCount
     worse_chance: float
-    """How likely so few passes are if nothing changed, allowing for the number of cases."""
+    """How likely this few passes are if nothing changed, allowing for the number of cases."""
     better_chance: float
 
     @property
@@ -85,7 +85,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     interval: Interval
     """Of the difference of the pass rates, by a bootstrap over cases and trials."""
     worse_chance: float
-    """How likely so few passes in all are if no case changed: an exact test, case by case."""
+    """How likely this few passes in all are if no case changed: an exact test, case by case."""
     better_chance: float
     two_sided_chance: float
     cases: tuple[CaseChange, ...]

@@ -2,7 +2,7 @@
 
     report = await evaluate(agent, cases, name="nightly", repeat=5, scorers=[used("refund")])
 
-Call it again with the same name after a crash, and it goes on where it was.
+Call it again with the same name after a crash, and it continues where it was.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from windlass.ports import Journal, SharedBudgets
 AT_ONCE = 4
 REPEAT_MAX = 10_000
 STORE_EVERY_S = 2.0
-"""How often the journal is told of the progress, for those who watch."""
+"""How often progress is written to the journal, for watchers."""
 _NAME = re.compile(r"[A-Za-z0-9_.:@=-]{1,120}")
 
 
@@ -211,7 +211,7 @@ class _Evaluation:
             if earlier is not None and not self._reports:
                 # The call was refused, as that of another agent is: the report of before stays.
                 await store_evaluation(self._journal, earlier)
-            # The others were let go of: the next call goes on with them.
+            # The others were released: the next call resumes them.
             raise errors.exceptions[0] from None
         return await self._finish()
 
@@ -219,7 +219,7 @@ class _Evaluation:
         try:
             return await read_evaluation(self._journal, self._name)
         except ConfigError:
-            # It cannot be read, and is written anew.
+            # It cannot be read, and is written again.
             return None
 
     async def score_only(self) -> Report:

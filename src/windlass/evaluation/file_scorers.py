@@ -1,7 +1,7 @@
 """Scorers of what a trial left behind: files in its workspace, and what a command says of them.
 
-The law: nothing outside of the workspace is read, also not through a link that the agent made, and
-a command runs in the sandbox.
+Invariant: nothing outside of the workspace is read, also not through a link that the agent made,
+and a command runs in the sandbox.
 """
 
 import asyncio

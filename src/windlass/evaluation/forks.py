@@ -1,4 +1,4 @@
-"""Cases from recorded sessions: each trial goes on from a record, with another model or prompt.
+"""Cases from recorded sessions: each trial continues from a record, with another model or prompt.
 
 cases = await cases_from_sessions(journal, query="refund", tools="replay")
 """

@@ -1,6 +1,6 @@
 """A report as one HTML file: tables and plots, links to sessions, nothing that runs or is loaded.
 
-The law: whatever a model or a tool wrote is escaped, and the file carries a policy that allows no
+Invariant: whatever a model or a tool wrote is escaped, and the file carries a policy that allows no
 script, so that a report can be opened and sent around.
 """
 

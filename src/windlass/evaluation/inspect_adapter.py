@@ -5,9 +5,9 @@
 
     eval(Task(dataset, solver=inspect_solver(agent), scorer=includes()), model="openai/gpt-5")
 
-The law: the model is Inspect's. Each request of the agent is one of Inspect's own, so that its log,
-its limits and its cache see it; the loop, the gate, the tools and the facts are ours. Needs the
-extra `inspect`, which is imported here at the first use.
+Invariant: the model is Inspect's. Each request of the agent is one of Inspect's own, so that its
+log, its limits and its cache see it; the loop, the gate, the tools and the facts are ours. Needs
+the extra `inspect`, which is imported here at the first use.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence

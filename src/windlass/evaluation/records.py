@@ -1,6 +1,6 @@
 """What scorers see: a trial, read off its facts.
 
-The law: nothing but the facts. A session that was recorded a year ago can be scored today, and no
+Invariant: nothing but the facts. A session that was recorded a year ago can be scored today, and no
 model is asked.
 """
 
@@ -35,7 +35,7 @@ from windlass.evaluation.cases import Case
 from windlass.ports import Journal
 
 TrialOutcome = Outcome | Literal["working"]
-"""How the run of a trial ended; `working` if nobody has finished it yet."""
+"""How the run of a trial ended; `working` if it has not finished yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ async def read_calls_below(
 
 
 def _list_calls(facts: Iterable[Fact]) -> list[TrialCall]:
-    """Return the calls that the model made in these facts, with what became of each."""
+    """Return the calls that the model made in these facts, with the result of each."""
     made: dict[str, tuple[int, ToolCall]] = {}
     arguments: dict[str, Mapping[str, Any]] = {}
     asked, approved, started = set[str](), set[str](), set[str]()

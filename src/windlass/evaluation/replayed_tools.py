@@ -1,7 +1,8 @@
 """Tools whose results come from the record of another session, for trials that were forked.
 
-The law: no effect is repeated by accident. A call that changes something runs only if it is allowed
-by name; else its result is the recorded one, if tool and arguments are the same, or it is refused.
+Invariant: no effect is repeated by accident. A call that changes something runs only if it is
+allowed by name; else its result is the recorded one, if tool and arguments are the same, or it is
+refused.
 """
 
 from collections import Counter, defaultdict
@@ -42,7 +43,7 @@ class ReplayedTools:
             tools: those of the agent, which run what may run.
             recorded: the results on record, by tool and arguments, in order.
             mode: `replay` runs nothing, `live` runs what only reads, `refuse` answers nothing.
-            allow: tools that change things and may run all the same, if the mode is `live`.
+            allow: tools that change things and may still run, if the mode is `live`.
             done: the calls that the trial has made already, if a crash interrupted it.
         """
         self._tools = tools
@@ -77,7 +78,7 @@ class ReplayedTools:
         return recorded or ToolResult.from_text("denied", REFUSED)
 
     async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:
-        """Find out what became of a call that a crash interrupted."""
+        """Look up the result of a call that a crash interrupted."""
         if self._may_run(cleared):
             return await self._tools.reconcile(cleared, context)
         # Nothing was done: its result would have come from the record.
@@ -117,7 +118,7 @@ def record_results(calls: Iterable[TrialCall]) -> dict[_CallKey, list[ToolResult
 
 
 def check_fork_tools(point: ForkPoint, specs: Sequence[ToolSpec], *, has_workspace: bool) -> None:
-    """Raise ConfigError if the tools of a fork could do something that nobody asked for."""
+    """Raise ConfigError if the tools of a fork could do something that was not requested."""
     names = [spec.name for spec in specs]
     for name in point.allow:
         if name not in names:

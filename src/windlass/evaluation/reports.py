@@ -30,7 +30,7 @@ TrialStatus = Literal["passed", "failed", "waiting", "error", "not_run"]
 """The last three say nothing about the agent, so they are left out of all rates.
 
 `waiting`: a person or a worker has to come first. `error`: the provider, the tools' services or the
-journal failed, or somebody cancelled it. `not_run`: the budget was used up.
+journal failed, or it was cancelled. `not_run`: the budget was used up.
 """
 AGENT_FAULTS = ("output_misfit", "context_overflow")
 """Faults of a failed run that the agent itself brought about."""
@@ -181,7 +181,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def judges(self) -> list[str]:
-        """The names of the judges, in the order in which they stand in the report."""
+        """The names of the judges, in the order in which they appear in the report."""
         return list(dict.fromkeys(score.scorer for score in self._judgements()))
 
     def spread_of(self, field: Literal["usd", "steps", "seconds", "tokens"]) -> Spread | None:

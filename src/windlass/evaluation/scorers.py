@@ -25,7 +25,7 @@ from windlass.evaluation.records import TrialCall, TrialRecord
 
 SHOWN_CHARS = 200
 _EXPECTED: Any = object()
-"""Stands for the field `expected` of the case."""
+"""Refers to the field `expected` of the case."""
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,7 +44,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokens: int = 0
     """The tokens of the judge."""
     missing: bool = False
-    """There is no verdict, for want of money or of an answer: the trial says nothing yet."""
+    """There is no verdict, because money or an answer is missing: the trial does not count yet."""
 
 
 @runtime_checkable
@@ -99,7 +99,7 @@ def name_scorer(scorer: Scorer) -> str:
 def describe_unscored(scored: Sequence[tuple[Case, Sequence[Scorer]]]) -> list[str]:
     """Return warnings, in words, about cases that pass more easily than their author may think.
 
-    Each case stands beside all scorers of its trials.
+    Each case is paired with all scorers of its trials.
     """
     warnings: list[str] = []
     bare = sum(not scorers for _, scorers in scored)
@@ -125,7 +125,7 @@ def _say_cases(number: int, what: str) -> str:
 
 
 def _may_read_expected(scorer: Scorer) -> bool:
-    """Whether a scorer may compare with `expected`. Nobody knows that of a user's own function."""
+    """Whether a scorer may compare with `expected`. For a user's own function this is not known."""
     if isinstance(scorer, FactScorer):
         return scorer.reads_expected
     return not isinstance(scorer, AmountScorer)
@@ -264,7 +264,7 @@ class AmountScorer:
 
 
 def cost_at_most(usd: Money) -> AmountScorer:
-    """The trial cost at most so many US dollars. It fails if the price is not known."""
+    """The trial cost at most this many US dollars. It fails if the price is not known."""
 
     def measure(trial: TrialRecord) -> float | None:
         return None if trial.usd is None else float(trial.usd)
@@ -273,12 +273,12 @@ def cost_at_most(usd: Money) -> AmountScorer:
 
 
 def steps_at_most(steps: int) -> AmountScorer:
-    """The model replied at most so many times."""
+    """The model replied at most this many times."""
     return AmountScorer(_describe("steps_at_most", steps), lambda trial: trial.steps, steps)
 
 
 def seconds_at_most(seconds: float) -> AmountScorer:
-    """The trial worked for at most so many seconds."""
+    """The trial worked for at most this many seconds."""
     return AmountScorer(_describe("seconds_at_most", seconds), lambda trial: trial.seconds, seconds)
 
 

@@ -1,6 +1,6 @@
 """What the numbers of an evaluation mean: rates with intervals, pass@k, and exact tests.
 
-The law: pure and reproducible. What draws random numbers does so from a fixed seed, so that two
+Invariant: pure and reproducible. What draws random numbers does so from a fixed seed, so that two
 people who compare the same two reports read the same interval.
 """
 
@@ -20,7 +20,7 @@ _SAME_PROBABILITY = 1 + 1e-7
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """Where a value lies, with a confidence that stands beside it."""
+    """Where a value lies, with the confidence that is given next to it."""
 
     low: float
     high: float
@@ -109,9 +109,9 @@ class StratifiedTest(msgspec.Struct, frozen=True):
 
     two_sided: float
     worse: float
-    """Of so few passes on the second side, or fewer."""
+    """The chance of this few passes on the second side, or fewer."""
     better: float
-    """Of so many passes on the second side, or more."""
+    """The chance of this many passes on the second side, or more."""
 
 
 def compare_passes(pairs: Sequence[tuple[PassCount, PassCount]]) -> StratifiedTest:
@@ -168,8 +168,8 @@ def adjust_holm(chances: Sequence[float]) -> list[float]:
 def count_repeats_needed(cases: int, chance: float) -> int:
     """Return from how many trials a side on a case that falls from all to none is found for sure.
 
-    That is Fisher's test of one case, at most `chance` after the adjustment for so many cases,
-    whatever the other cases do.
+    That is Fisher's test of one case, at most `chance` after the adjustment for the number of
+    cases, whatever the other cases do.
     """
     repeats = 1
     while cases / math.comb(2 * repeats, repeats) > chance:
@@ -241,7 +241,7 @@ def fleiss_kappa(table: Sequence[Sequence[int]]) -> float | None:
     judges = sum(table[0])
     if any(sum(row) != judges for row in table):
         raise ValueError("each row needs as many judges as the others")
-    if judges < 2:  # noqa: PLR2004 - one judge agrees with nobody
+    if judges < 2:  # noqa: PLR2004 - one judge has no one to agree with
         return None
     answers = len(table) * judges
     shares = [sum(column) / answers for column in zip(*table, strict=True)]

@@ -1,6 +1,6 @@
-"""One trial: a session that is begun, or gone on with, in its own copy of the workspace.
+"""One trial: a session that is begun, or resumed, in its own copy of the workspace.
 
-The law: a trial is found again by its name. Whatever died in between, the next call goes on with
+Invariant: a trial is found again by its name. Whatever died in between, the next call resumes
 it, and nothing that was paid for or done is paid for or done again.
 """
 
@@ -53,7 +53,7 @@ class Trial:
 
     @property
     def session(self) -> str:
-        """The session of the trial: a trial that was killed goes on in it."""
+        """The session of the trial: a trial that was killed resumes in it."""
         again = f".{self.retry}" if self.retry > 1 else ""
         return f"{TRIAL_PREFIX}{self.evaluation}/{self.case.id}/{self.number}{again}"
 
@@ -180,7 +180,7 @@ class TrialRunner:
             raise SetupDrifted(tuple(drift))
 
     async def _drive(self, agent: Agent[Any], trial: Trial, *, is_new: bool) -> None:
-        """Do what the trial needs, and answer its questions if somebody is to."""
+        """Do what the trial needs, and answer its questions if an answer is configured."""
         if trial.case.fork is None:
             result = await self._settle(self._start(agent, trial))
         else:
@@ -216,7 +216,7 @@ class TrialRunner:
         return await handle.result()
 
     async def _go_on(self, agent: Agent[Any], session: str) -> RunResult[Any] | None:
-        """Go on with a fork, from exactly the record that it was made at."""
+        """Continue a fork, from exactly the record that it was made at."""
         while True:
             try:
                 return await agent.resume(session, consent=True)
@@ -255,7 +255,7 @@ async def _hold_workspace(workspace: Path | None) -> AsyncGenerator[None]:
     if workspace is None:
         yield
         return
-    # The lock is of the kernel, and nobody tells when it is free.
+    # It is a lock of the kernel, which does not notify when it is free.
     while (held := await asyncio.to_thread(_try_lock, workspace)) is None:  # noqa: ASYNC110
         await asyncio.sleep(BUSY_WAIT_S)
     try:
@@ -283,7 +283,7 @@ def _next_question(result: RunResult[Any] | None) -> Question | None:
 
 
 def prepare_workspace(trial: Trial, *, is_new: bool) -> None:
-    """Copy the workspace of a case for one trial. Raises ConfigError if it cannot be had.
+    """Copy the workspace of a case for one trial. Raises ConfigError if it is not available.
 
     A copy appears whole or not at all, so that a crash leaves none that is half there.
     """

@@ -1,8 +1,8 @@
 """What the engine asks a worker for: to drive a session, to end its run, to begin a scheduled one.
 
-The law: a run is a task beside the activity that waits for it. It is cancelled only if somebody
-asked for that; if the engine gives up on the activity, or the worker stops, the run is let go of,
-and any worker goes on with it. What goes back to the engine are states and names of errors.
+Invariant: a run is a task beside the activity that waits for it. It is cancelled only on
+request; if the engine gives up on the activity, or the worker stops, the run is released,
+and any worker resumes it. What goes back to the engine are states and names of errors.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from windlass.ports import Journal, Mailbox
 
 DriftPolicy = Literal["refuse", "same-digest-only", "consent"]
 """What to do with a run whose configuration no worker has any more: pause it, so that a person
-decides; leave it until such a worker comes; or go on with the configuration of this worker."""
+decides; leave it until such a worker comes; or resume with the configuration of this worker."""
 HEARTBEATS = 4
 """Signs of life within the time after which the engine gives up: some may be lost."""
 BUSY_WAIT_S = 0.5
@@ -97,7 +97,7 @@ class SessionActivities:
 
     def _name_configuration(self, setup: Setup) -> str:
         if parts_of(self._agent).instructions is not None:
-            # Instructions that are made for each run anew are no part of a configuration.
+            # Instructions that are computed for each run are not part of a configuration.
             setup = replace(setup, instructions="")
         return digest_configuration(setup)
 
@@ -143,7 +143,8 @@ class SessionActivities:
                 self._agent.cancel(item.session, CANCEL_REASON)
                 await asyncio.wait({driving})
                 raise
-            # The engine gave up on this attempt, or the worker stops: others go on with the run.
+            # The engine gave up on this attempt, or the worker stops: another worker resumes the
+            # run.
             driving.cancel()
             await asyncio.wait({driving})
             raise _come_back_later("Released", RELEASED_WAIT_S) from None
@@ -177,7 +178,7 @@ class SessionActivities:
         if state.is_paused:
             return DriveReport("paused")
         if state.is_active and outcome == "driven":
-            # Somebody told its driver to let go of it.
+            # Its driver was asked to release it.
             raise _come_back_later("Released", RELEASED_WAIT_S)
         outcome_of_run = state.run.outcome if state.run is not None else None
         return DriveReport(outcome_of_run or "open")

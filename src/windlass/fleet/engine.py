@@ -1,7 +1,8 @@
-"""A Temporal server as the engine of a fleet: told which sessions need a driver, never what for.
+"""A Temporal server as the engine of a fleet: it knows which sessions need a driver, not why.
 
-The law: what is to be done stands in the journal before the engine hears of it. So an engine that
-cannot be reached delays a run, and loses none: the workers' own look finds what it was not told.
+Invariant: what is to be done is in the journal before the engine learns of it. So an engine that
+cannot be reached delays a run, and loses none: the workers' own look finds what the engine did not
+get.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Where a Temporal server is, and how to speak to it: `temporal://HOST:PORT/NAMESPACE?…`.
 
-The law: an address holds no secret, so that it can stand in a command line. The API key comes from
-the environment, and a private key is named by its file.
+Invariant: an address holds no secret, so that it can be part of a command line. The API key comes
+from the environment, and a private key is named by its file.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class EngineAddress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     prefix: str = "windlass"
     """The beginning of all task queues, workflows and schedules: one for each journal."""
     heartbeat_s: float = 10.0
-    """After so long without a sign of life, the engine gives a run to another worker."""
+    """After this time without a sign of life, the engine gives a run to another worker."""
     tls: bool = False
     server_name: str = ""
     """The name in the server's certificate, if it is not that of the host."""

@@ -1,7 +1,7 @@
 """Schedules that the engine fires: it has the times, and the journal has what is to be said.
 
-The law: each firing has a workflow whose id carries the time, and the session is named by that id.
-The prompt goes into the queue of the session with a key of that name, so that a firing that is
+Invariant: each firing has a workflow whose id carries the time, and the session is named by that
+id. The prompt goes into the queue of the session with a key of that name, so that a firing that is
 carried out twice starts one run.
 """
 
@@ -51,7 +51,7 @@ class ScheduledPrompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     prompt: str
     agent: str = ""
     session: str = ""
-    """The session that all runs go on with; each has a session of its own if this is empty."""
+    """The session that all runs continue; each has a session of its own if this is empty."""
     caller: str = ""
 
 
@@ -224,7 +224,7 @@ class EngineSchedules:
             raise self._explain(name, error) from None
 
     async def delete(self, name: str) -> None:
-        """Delete a schedule; runs that it has started go on. Raises NothingToDo."""
+        """Delete a schedule; runs that it has started continue. Raises NothingToDo."""
         handle = self._engine.client.get_schedule_handle(self._schedule_id(name))
         try:
             await handle.delete()

@@ -1,10 +1,10 @@
 """The workflow of a session: it has the session driven, and waits while a person is asked.
 
-The law: the engine learns names and states, and never what is said. One activity drives all there
+Invariant: the engine learns names and states, and never what is said. One activity drives all there
 is to do, however many steps that takes, so the history of a run has the same length for any
-conversation; after some rounds the workflow begins anew. No activity is held while a run waits.
+conversation; after some rounds the workflow starts over. No activity is held while a run waits.
 
-Histories of earlier versions are replayed by this code: whoever changes the order of what `run`
+Histories of earlier versions are replayed by this code: a change to the order of what `run`
 asks for must do so behind `workflow.patched`.
 """
 
@@ -29,10 +29,10 @@ STATE_ATTRIBUTE = SearchAttributeKey.for_keyword("WindlassState")
 CALLER_ATTRIBUTE = SearchAttributeKey.for_keyword("WindlassCaller")
 
 ROUNDS_MAX = 20
-"""Activities of one history. Then the workflow begins anew, with an empty one."""
+"""Activities of one history. Then the workflow starts over, with an empty one."""
 LOOK_MIN_S = 30.0
 LOOK_MAX_S = 600.0
-"""How often to look at a session that waits: whoever answered may have forgotten the signal."""
+"""How often to look at a session that waits: a program that answers may not signal the workflow."""
 UNCLAIMED_S = 20.0
 """How long workers with the configuration of a run have to take it, before others look at it."""
 RUN_DAYS_MAX = 365
@@ -86,7 +86,7 @@ class SessionWorkflow:
         try:
             return await self._see_through(order)
         except BaseException as error:
-            # A workflow that leaves the memory of a worker is cancelled too, but by nobody's wish.
+            # A workflow that leaves the memory of a worker is cancelled too, but not on request.
             if is_cancelled_exception(error) and workflow.cancellation_reason() is not None:
                 await self._cancel(order)
             raise
@@ -163,7 +163,7 @@ class SessionWorkflow:
             return
 
     async def _cancel(self, order: DriveOrder) -> None:
-        """End the run on record: nobody may have driven it when the cancel came."""
+        """End the run on record: it may have had no driver when the cancel came."""
         await workflow.execute_activity(
             CANCEL_ACTIVITY,
             order.session,
@@ -181,7 +181,7 @@ class SessionWorkflow:
 
 
 def _check_cancelled() -> None:
-    """Raise CancelledError if somebody cancelled the workflow.
+    """Raise CancelledError if the workflow was cancelled.
 
     An activity that was about to end anyway returns its result, and swallows the cancel.
     """

@@ -1,8 +1,8 @@
 """A worker of a fleet: it drives what the engine gives it, and what the journal shows abandoned.
 
-The law: the engine says where and when, the journal and its lease say what is true. When a worker
+Invariant: the engine says where and when, the journal and its lease say what is true. When a worker
 dies, others see its runs abandoned long before the engine misses it; without the engine, workers
-go on by the journal alone.
+continue by the journal alone.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class TemporalWorker:
         return self._find_engine() is not None
 
     async def run(self) -> None:
-        """Work until the caller is cancelled; then all runs are let go.
+        """Work until the caller is cancelled; then all runs are released.
 
         An engine that cannot be reached is waited for. Meanwhile the journal is swept, and what
         would be the engine's to place is driven here.
@@ -134,7 +134,7 @@ class TemporalWorker:
         if engine is None:
             return False
         if item.session not in self._seen:
-            # Whoever posted the message is about to tell the engine.
+            # The process that posted the message is about to notify the engine.
             self._seen.add(item.session)
             if len(self._seen) > SEEN_MAX:
                 self._seen = {item.session}

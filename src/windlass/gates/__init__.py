@@ -1,6 +1,6 @@
 """Gates: they decide what may happen. Rules, presets, Cedar, the flow guard, several gates as one.
 
-The law: in doubt, the stricter decision. What cannot be read with certainty is never allowed by a
+Invariant: in doubt, the stricter decision. What cannot be read with certainty is never allowed by a
 rule that matches it, and is denied by a rule that might match it.
 """
 

@@ -12,7 +12,7 @@ A request has the principal `Agent::"name"`, the one action `Action::"call"` and
 `session`, `agent`, `caller`, `trusted` (what the program says about the run), `labels` (what the
 session holds), `effect` and `approved`.
 
-The law: nothing is allowed unless a policy permits it and none forbids it. A policy that fails to
+Invariant: nothing is allowed unless a policy permits it and none forbids it. A policy that fails to
 evaluate denies the call, whatever the others say: Cedar would skip it, and a policy that forbids
 must not be skipped. A denied call is evaluated a second time with `context.approved` true; if the
 policies allow it then, a person is asked.

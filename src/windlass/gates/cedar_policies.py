@@ -1,7 +1,7 @@
 """Cedar policies, read and checked when a gate is created.
 
-The law: a policy that can have no effect is an error at the start. That is a text that is not a
-policy, one that does not fit the schema, a template that nobody fills in, a name that no request
+Invariant: a policy that can have no effect is an error at the start. That is a text that is not a
+policy, one that does not fit the schema, a template that is not filled in, a name that no request
 has, and a question that would never be asked. Cedar itself would ignore a `forbid` with a typo.
 """
 

@@ -6,7 +6,7 @@
     an object                                          a record; its null fields are left out
     null in a list, numbers that do not fit            a record, {"unfit": "null"}
 
-The law: no value turns into another one that could satisfy a condition. Where a number does not
+Invariant: no value turns into another one that could satisfy a condition. Where a number does not
 fit, there is a record: comparing it is an error, and an error denies. What the model writes is
 data: the keys by which Cedar's JSON names entities and functions are refused.
 """

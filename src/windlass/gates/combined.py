@@ -1,9 +1,10 @@
 """Several gates as one: the strictest wins.
 
-The law: deny, then ask, then modify, then allow. Each gate judges the arguments that would run: if
-one of them modifies a call, all judge it again. A gate that raises has denied. If one gate modifies
-a call and another asks about it, the question shows the modified arguments, because a yes would run
-those. A question that brings its own arguments is still asked after all gates have judged them.
+Invariant: deny, then ask, then modify, then allow. Each gate judges the arguments that would run:
+if one of them modifies a call, all judge it again. A gate that raises has denied. If one gate
+modifies a call and another asks about it, the question shows the modified arguments, because a yes
+would run those. A question that brings its own arguments is still asked after all gates have judged
+them.
 """
 
 from collections.abc import Iterator, Sequence

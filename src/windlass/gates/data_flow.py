@@ -1,10 +1,10 @@
 """The flow guard: text from outside must not make the model send private data out.
 
-The law: once a session holds both text that anyone may have written and private data, only a person
-may allow a call that sends data out. A tool that is labelled private and external counts as holding
-private data itself. Why the model made the call does not matter, only what it has seen.
+Invariant: once a session holds both text that anyone may have written and private data, only a
+person may allow a call that sends data out. A tool that is labelled private and external counts as
+holding private data itself. Why the model made the call does not matter, only what it has seen.
 
-One call is harmless all the same: one whose every argument is an address that the person wrote. It
+One kind of call is still harmless: one whose every argument is an address that the person wrote. It
 sends nothing that the model could have chosen.
 """
 
@@ -153,7 +153,7 @@ def _is_destination(call: PreparedCall, name: str) -> bool:
 
 
 def _describe_address(value: Any) -> str:  # noqa: ANN401 - an argument is any JSON
-    """What a URL tells its server besides its name, decoded, so that a person can read it.
+    """What a URL reveals to its server besides its name, decoded, so that a person can read it.
 
     Empty if that is nothing, or if it is plain to see.
     """

@@ -1,11 +1,11 @@
 """Globs with three results: a text matches, does not match, or might match.
 
-A text may have holes: places where nobody knows what will stand there, such as a variable of the
-shell. The law: YES holds for every content of the holes. NO holds for every content of them, and
-also if upper and lower case are not told apart. Everything else is MAYBE. The cost is linear in the
-text for every pattern: the states of the pattern are the bits of one number.
+A text may have holes: places whose content is not known yet, such as a variable of the
+shell. Invariant: YES holds for every content of the holes. NO holds for every content of them, and
+also if upper and lower case are not distinguished. Everything else is MAYBE. The cost is linear in
+the text for every pattern: the states of the pattern are the bits of one number.
 
-Only `*`, `**` and, if asked for, `?` are special; every other character stands for itself.
+Only `*`, `**` and, if asked for, `?` are special; every other character matches itself.
 """
 
 import re
@@ -16,11 +16,11 @@ from functools import lru_cache
 from windlass.core.text_clip import printable_line
 
 HOLE = "\ufdd0"
-"""Stands in a text for any text, including none."""
+"""In a text, represents any text, including an empty one."""
 QUOTED_SPACE = "\ufdd1"
-"""Stands in a text for quoted white space, which does not separate words."""
+"""In a text, represents quoted white space, which does not separate words."""
 STAR_BARRIER = "\ufdd2"
-"""Stands in a text before a word that a star of a pattern must not match."""
+"""In a text, precedes a word that a star of a pattern must not match."""
 
 TEXT_CHARS_MAX = 20_000
 """A longer text with holes is not searched: it might match."""
@@ -155,7 +155,7 @@ class _GlobAutomaton:
         states = self._expand_states(1)
         for char in text:
             if char == STAR_BARRIER:
-                # A state that stars reached ends here; one that literal text reached goes on.
+                # A state that stars reached ends here; one that literal text reached continues.
                 states &= ~(loops | loops << 1)
             elif char == HOLE and certain:
                 states &= self._any_bits  # Only `**`, or `*` without stops, matches anything.

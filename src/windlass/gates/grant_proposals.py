@@ -1,6 +1,6 @@
 """The pattern that is proposed when a person allows calls like one for the rest of a session.
 
-The law: a proposal covers the call itself, and stays near to it: the same command of the same
+Invariant: a proposal covers the call itself, and stays near to it: the same command of the same
 program, the same folder, the same site. Where that would allow much more than the person has seen,
 as with `rm` or `python`, nothing is proposed but exactly this call.
 """

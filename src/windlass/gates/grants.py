@@ -1,6 +1,6 @@
 """What a person allowed for the rest of a session, applied to later questions.
 
-The law: a grant answers a question and does nothing else; it never lifts a denial. It must cover
+Invariant: a grant answers a question and does nothing else; it never lifts a denial. It must cover
 the call that would run: its exact arguments, or every piece of it for certain, as the pattern of a
 rule would. The tool must be described as it was then, and the session must not hold more labels.
 """
@@ -115,7 +115,7 @@ def make_grant(
 
 
 def digest_description(tool: ToolSpec) -> str:
-    """Identify what a person could know of a tool. A server may describe its tools anew."""
+    """Identify what a person could know of a tool, which its server may change."""
     return digest([tool.description, tool.parameters])
 
 

@@ -1,9 +1,9 @@
 """Paths as rules see them: by their names alone, with `.` and `..` resolved.
 
-The law: a path is judged by where it leads, not by how it is spelled. If the spelling does not say
-where it leads (a home folder, a backslash, an absolute path where the rule has a relative one), the
-result is MAYBE. So it is if the path only matches from the current folder of this process, unless a
-root is given. Symbolic links are not followed here: the workspace of the tools does that.
+Invariant: a path is judged by where it leads, not by how it is spelled. If the spelling does not
+say where it leads (a home folder, a backslash, an absolute path where the rule has a relative one),
+the result is MAYBE. So it is if the path only matches from the current folder of this process,
+unless a root is given. Symbolic links are not followed here: the workspace of the tools does that.
 """
 
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def match_path(pattern: str, path: str, root: str | None = None) -> MatchResult:
 
 
 def _expand_home(path: str) -> list[str]:
-    """What a path that starts with `~` may stand for."""
+    """What a path that starts with `~` may expand to."""
     if not path.startswith("~"):
         return []
     user, slash, rest = path.partition("/")
@@ -89,7 +89,7 @@ def _match_spelling(pattern: str, path: str, root: str | None) -> MatchResult:
         return MatchResult.NO  # The path was resolved from the root, and lies outside of it.
     if len(given.names) > DEPTH_MAX:
         return MatchResult.MAYBE
-    # Nobody knows which folder the relative pattern starts from: try each part of the path.
+    # The folder that the relative pattern starts from is not known: try each part of the path.
     tails = ("".join(f"/{name}" for name in given.names[at:]) for at in range(len(given.names) + 1))
     inside = compile_glob("".join(f"/{name}" for name in wanted.names), "/")
     return min(MatchResult.MAYBE, max(inside.match(tail) for tail in tails))

@@ -6,9 +6,9 @@
     github__*                   every tool with such a name, here of one MCP server
     @read, @external            every tool with this effect or label
 
-The law: an argument is matched by its kind. A command is matched part by part, a path and a URL in
-their normal form, anything else as text. A pattern is about one argument and says nothing about the
-others. The schema of the tool decides which argument is the main one, not the call.
+Invariant: an argument is matched by its kind. A command is matched part by part, a path and a URL
+in their normal form, anything else as text. A pattern is about one argument and says nothing about
+the others. The schema of the tool decides which argument is the main one, not the call.
 """
 
 import re

@@ -18,7 +18,7 @@ Or, where the order does not matter, three lists. Denials are checked first, the
 
 `flow_guard = true` adds the flow guard to the rules; "ask" is the same, and "deny" denies.
 
-The law: a policy that cannot be read, or that has an unknown key, is an error at the start.
+Invariant: a policy that cannot be read, or that has an unknown key, is an error at the start.
 """
 
 import re

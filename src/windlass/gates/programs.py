@@ -1,6 +1,6 @@
 """What programs can do besides their own work: run other programs, write files, follow a folder.
 
-The law: a star of a rule matches no word that makes a program run or write something else. The
+Invariant: a star of a rule matches no word that makes a program run or write something else. The
 table says which words those are. For programs that take a script (`sed`, `awk`), a script that is
 not known to be harmless counts as one that runs programs. A program that is not listed is taken at
 its word: a rule that names it allows what it does.

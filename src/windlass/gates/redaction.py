@@ -1,6 +1,6 @@
 """Redaction: text that matches is removed from the arguments of a call before it runs.
 
-The law: the removed text appears nowhere, only the name of the argument where it was. Texts are
+Invariant: the removed text appears nowhere, only the name of the argument where it was. Texts are
 changed at any depth. A key that matches denies the call: it cannot be changed without changing the
 shape of the arguments. Numbers are left alone.
 """
@@ -104,7 +104,7 @@ def redact(
 
     `what`: a regular expression for the text to remove, or a function from text to redacted text.
     `tools`: patterns of the calls to look at, as in rules: `send`, `@external`.
-    `name`: of the gate, in records. `replacement`: what stands in place of removed text.
+    `name`: of the gate, in records. `replacement`: what replaces removed text.
     Raises ConfigError for an expression that is not valid, or would match the empty text or its own
     replacement.
     """

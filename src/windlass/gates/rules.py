@@ -1,6 +1,6 @@
 """A gate made of ordered rules.
 
-The law: the first rule that matches decides. Each part of a command goes through the list on its
+Invariant: the first rule that matches decides. Each part of a command goes through the list on its
 own, and the strictest decision counts: deny, then ask, then allow. If a rule only might match, the
 decision is taken both with and without it, and the stricter one counts: doubt never allows a call,
 but it can deny one.

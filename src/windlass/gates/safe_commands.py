@@ -1,8 +1,8 @@
 """Shell commands that only look at the workspace, for gates that would ask about them.
 
-The law: in doubt, it is not such a command. Each program has to be in the table below, each of its
-words has to be known before bash runs, no option of it may run or write something, and no path may
-lead out of the folder, also not by a link. A program that is called by its path is not in the
+Invariant: in doubt, it is not such a command. Each program has to be in the table below, each of
+its words has to be known before bash runs, no option of it may run or write something, and no path
+may lead out of the folder, also not by a link. A program that is called by its path is not in the
 table, and neither is `cd`, after which paths would mean something else.
 """
 

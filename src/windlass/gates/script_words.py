@@ -1,6 +1,6 @@
 """The scripts of `sed` and `awk`: which are known to be harmless, and what the others do.
 
-The law: only a script whose every command was read and is known to do nothing but text work is
+Invariant: only a script whose every command was read and is known to do nothing but text work is
 harmless. Whatever is not read counts as one that runs programs.
 """
 

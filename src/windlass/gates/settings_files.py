@@ -1,6 +1,6 @@
 """A question before a tool changes a file that decides what the next run may do.
 
-The law: what writes such a file has the effect of what the file can do. `.mcp.json` starts
+Invariant: what writes such a file has the effect of what the file can do. `.mcp.json` starts
 programs, `windlass.toml` and policies allow calls, instructions and skills steer an agent. So a
 person is asked, also where other writes are allowed.
 """
@@ -17,7 +17,7 @@ SETTINGS_FILES = frozenset(
     name.casefold()
     for name in ("windlass.toml", ".env", ".mcp.json", "AGENTS.md", "CLAUDE.md", "SKILL.md")
 )
-"""Names of files that are read before a run, wherever they stand in a project."""
+"""Names of files that are read before a run, wherever they are in a project."""
 WRITING_TOOLS = frozenset(("write", "edit"))
 PATH_CHARS_MAX = 200
 
@@ -53,7 +53,7 @@ class SettingsFilesGuard:
         try:
             real = os.path.realpath(written)
         except (OSError, ValueError):
-            return True  # Nobody can say where it leads.
+            return True  # Its target is not known.
         # A link may have a harmless name, and a harmless target a name that is read.
         names = {os.path.basename(place).casefold() for place in (written, real)}  # noqa: PTH119
         return not names.isdisjoint(SETTINGS_FILES) or real in self._paths

@@ -1,12 +1,12 @@
 """A shell command, split into the parts that rules decide about. `rules.py` decides.
 
-The law: each command that would run is a part, and so is each redirection to or from a file
+Invariant: each command that would run is a part, and so is each redirection to or from a file
 (`> build/log`, `< notes`) and each assignment (`FOO=1`). All parts must be allowed, and any part
 can be denied. If a command runs another one, the other one counts, too:
 - `nice`, `nohup`, `timeout` and `command` are removed, and what they run is a part.
 - For `sudo`, `xargs`, `sh -c` and the like, and for words such as `find -exec`, a star in a rule
   does not match the words behind them, and everything that might be run is an aside. Which words of
-  which programs these are stands in `programs.py`.
+  `programs.py` lists them.
 - After `cd FOLDER`, a program that obeys what it finds in its folder, as git does, is the part
   `git -C FOLDER …`, which a rule must allow as such.
 
@@ -42,7 +42,7 @@ TRANSPARENT_WRAPPERS = {
     "nohup": re.compile(r""),
     "timeout": re.compile(r"[0-9]+(\.[0-9]+)?[smhd]? "),
 }
-"""Commands that only run another one, and the words that may stand before that one."""
+"""Commands that only run another one, and the words that may precede that one."""
 RUNNERS = frozenset(
     """
     ash bash builtin busybox bwrap chpst chroot chrt command cpulimit csh dash dbus-run-session doas

@@ -1,6 +1,6 @@
 r"""Reads a shell command into what bash would run: simple commands and redirections.
 
-The law: in doubt, raise UnreadableCommand. It reads lists and pipelines, groups and subshells,
+Invariant: in doubt, raise UnreadableCommand. It reads lists and pipelines, groups and subshells,
 `if`, `while` and `for`, quotes, here-documents and substitutions, with the commands in them. What
 only bash itself can know (a variable, a file glob, the output of a command) is a hole in the word.
 It does not read arithmetic, `case`, `[[`, functions, `${…}` with an operator, and characters that
@@ -348,7 +348,7 @@ def _make_word(raw: str, pieces: list[tuple[str, bool]], *, braces: bool, globs:
     has_expansion = text.count(HOLE) > globs
     has_code = "$(" in text or "`" in text or "$'" in raw
     if braces and len(raw) > 1:
-        # `{a,b}` becomes several words, and nobody here knows which.
+        # `{a,b}` becomes several words, and which ones is not known here.
         text = HOLE
         has_expansion = True
     is_plain = unquoted == len(pieces) and HOLE not in text

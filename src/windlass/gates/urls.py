@@ -1,8 +1,9 @@
 """URLs as rules see them: scheme, host, port and path, each in its normal form.
 
-The law: a star in the host never matches a part of the path, and what precedes an `@` is never the
-host. A URL that two programs could read as two different hosts never matches for certain. A pattern
-without a path matches every path of its host; one without a port means the port of the scheme.
+Invariant: a star in the host never matches a part of the path, and what precedes an `@` is never
+the host. A URL that two programs could read as two different hosts never matches for certain. A
+pattern without a path matches every path of its host; one without a port means the port of the
+scheme.
 """
 
 import re
@@ -87,7 +88,7 @@ def match_url(pattern: str, url: str) -> MatchResult:
         _match_port(scheme.lower(), port, given.port),
     )
     if path:
-        # In a URL, `?` starts the query, so it does not stand for any character.
+        # In a URL, `?` starts the query, so it does not match any character.
         glob = compile_glob(_normalize_path(path), question_mark=False)
         found = min(found, glob.match(given.rest))
     return found.doubted_if(given.is_ambiguous)

@@ -1,6 +1,6 @@
 """Splits a text into chunks that are small enough to rank and to show.
 
-The law: every word of the text is in some chunk, and the cost is linear in the text.
+Invariant: every word of the text is in some chunk, and the cost is linear in the text.
 """
 
 import re
@@ -24,7 +24,7 @@ _SPACE = re.compile(r"\s")
 
 
 class TextChunk(msgspec.Struct, frozen=True):
-    """A piece of a text. Its title is the path of headings that it stands under."""
+    """A piece of a text. Its title is the path of headings above it."""
 
     title: str
     text: str

@@ -1,7 +1,7 @@
 """Texts in, vectors out: for searching by meaning, where an embeddings endpoint is available.
 
-The law: vectors are optional. If an embedder fails, that is a warning, and the search by words goes
-on.
+Invariant: vectors are optional. If an embedder fails, that is a warning, and the search by words
+continues.
 """
 
 from collections.abc import Sequence

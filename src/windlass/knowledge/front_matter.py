@@ -1,7 +1,7 @@
 """The front matter of a Markdown file: the small part of YAML that says `name: text`.
 
-The law: a value is text, or it is left out; nothing is evaluated. A mistake is an error that names
-the line. A YAML library would be a dependency of every agent for this one task.
+Invariant: a value is text, or it is left out; nothing is evaluated. A mistake is an error that
+names the line. A YAML library would be a dependency of every agent for this one task.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Brings the notes of a folder up to date: changed files are read again, missing ones forgotten.
 
-The law: afterwards the store holds what the folder holds. A file that cannot be read is reported
+Invariant: afterwards the store holds what the folder holds. A file that cannot be read is reported
 and left out; it does not stop the others.
 """
 
@@ -68,7 +68,7 @@ FileOutcome = Note | UnreadableFile | Literal["unchanged", "empty"]
 
 
 def _ignore_progress(_progress: IngestProgress) -> None:
-    """The default: nobody watches."""
+    """The default: no progress is reported."""
 
 
 async def ingest(

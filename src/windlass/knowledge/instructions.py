@@ -1,7 +1,7 @@
-"""`AGENTS.md`: what a project tells every agent that works in it.
+"""`AGENTS.md`: what a project wants every agent that works in it to know.
 
-The law: the same files give the same text, byte for byte. Nothing outside of the root is read, not
-even through a link.
+Invariant: the same files give the same text, byte for byte. Nothing outside of the root is read,
+not even through a link.
 """
 
 import os

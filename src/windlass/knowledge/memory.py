@@ -1,7 +1,7 @@
 """How an agent uses a store: the tools `recall` and `remember`, and one recall for each run.
 
-`ABILITIES` says which effect and labels the two have as tools. The law: recalled notes are shown as
-data, between marks that they cannot close, and each says where it came from. A remembered note
+`ABILITIES` says which effect and labels the two have as tools. Invariant: recalled notes are shown
+as data, between marks that they cannot close, and each says where it came from. A remembered note
 records the call that stored it, and the labels of its session.
 """
 

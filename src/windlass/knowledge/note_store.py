@@ -1,6 +1,6 @@
 """A store of notes without its database: what SQLite and Postgres have in common.
 
-The law: words always find. Vectors are made after a note is stored; if that fails, the note is
+Invariant: words always find. Vectors are made after a note is stored; if that fails, the note is
 there, and a later write makes the missing vectors.
 """
 

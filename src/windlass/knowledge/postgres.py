@@ -3,7 +3,7 @@
 Words are searched with `tsvector`, which does not weigh rare words more than common ones. With many
 notes, SQLite therefore ranks by words better. The search by meaning is the same in both.
 
-The law: writers take one lock and keep it until their transaction ends. Notes are written seldom,
+Invariant: writers take one lock and keep it until their transaction ends. Notes are written seldom,
 and a note that one writer forgets while another finds a new source for it must not get lost.
 """
 

@@ -1,6 +1,6 @@
 """Any text in, a query for a full-text index out.
 
-The law: every text is a valid query. Words are quoted one by one, so that nothing in them is read
+Invariant: every text is a valid query. Words are quoted one by one, so that nothing in them is read
 as an operator.
 """
 

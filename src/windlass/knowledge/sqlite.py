@@ -1,8 +1,8 @@
 """Notes in a SQLite file: in a journal's, or in one of their own.
 
-The law: nothing of a journal is touched. The tables have their own names and their own version, and
-a write is short, because appends to the journal wait for it. Any number of event loops, threads and
-processes may use the file at the same time.
+Invariant: nothing of a journal is touched. The tables have their own names and their own version,
+and a write is short, because appends to the journal wait for it. Any number of event loops, threads
+and processes may use the file at the same time.
 """
 
 import asyncio
@@ -183,7 +183,7 @@ class SqliteKnowledge(NoteStore):
 
     @override
     async def _let_others_write(self, held_s: float) -> None:
-        # SQLite has no queue: a journal that waits gets the file only while nobody holds it.
+        # SQLite has no queue: a journal that waits gets the file only while no process holds it.
         await asyncio.sleep(held_s)
 
     @contextmanager

@@ -1,7 +1,7 @@
 """What a store of notes does inside one transaction, the same for every database.
 
-The law: nothing here touches a database. Each function is a generator that yields statements and is
-sent their rows, so one body serves SQLite (in a thread) and Postgres (on the event loop). Each
+Invariant: nothing here touches a database. Each function is a generator that yields statements and
+is sent their rows, so one body serves SQLite (in a thread) and Postgres (on the event loop). Each
 store has its own short loop that runs them.
 
 Parameters are numbered `$1`, `$2` in the order of their first use. Postgres reads them as numbers,

@@ -1,6 +1,6 @@
 """Notes: what is known, where it came from, whose it is and how far it can be trusted.
 
-The law: a note is found only in its scope, and it says where it came from. The same text in the
+Invariant: a note is found only in its scope, and it says where it came from. The same text in the
 same scope is stored once, with all its sources; it is deleted with the last of them.
 """
 
@@ -30,7 +30,7 @@ TAINTS: tuple[Taint, ...] = ("untrusted", "private")
 
 
 class KnowledgeFailed(ForOperator):
-    """The store could not read or write. A run goes on without notes."""
+    """The store could not read or write. A run continues without notes."""
 
 
 class Scope(msgspec.Struct, frozen=True, order=True):

@@ -1,7 +1,7 @@
 """A run in a cell: it is drawn again as it works, and its questions are asked below it.
 
 A kernel delivers clicks only between cells, so no cell waits for a button. The run is suspended
-instead, which loses nothing, and a click goes on with it, in the output of the same cell.
+instead, which loses nothing, and a click resumes it, in the output of the same cell.
 """
 
 import asyncio
@@ -40,10 +40,10 @@ async def show(
 ) -> RunResult[OutputT]:
     """Run a prompt, and show the run in the output of the cell while it works.
 
-    If the run asks a person, it is suspended. With `buttons`, this returns, and a click goes on
-    with the run where it is shown; without, the cell asks for a line of text. By default there are
-    buttons if ipywidgets is installed. Outside of a notebook, the text is printed. Raises RunFailed
-    if the run fails.
+    If the run asks a person, it is suspended. With `buttons`, this returns, and a click resumes the
+    run where it is shown; without, the cell asks for a line of text. By default there are buttons
+    if ipywidgets is installed. Outside of a notebook, the text is printed. Raises RunFailed if the
+    run fails.
     """
     canvas = RunCanvas()
     async with agent.stream(prompt, session=session, **options) as events:
@@ -136,7 +136,7 @@ def _call_card(call: CallView) -> DisplayCard:
 async def _answer_by_text(
     agent: Agent[OutputT], result: RunResult[OutputT], canvas: RunCanvas
 ) -> RunResult[OutputT]:
-    """Ask about the first question with a line of text, and go on."""
+    """Ask about the first question with a line of text, and continue."""
     question = result.questions[0]
     # A cell waits for its input; the run is suspended meanwhile, so nothing is held up.
     said = input(f"{question.call.name} {question.arguments}: may it? [y/n] ")  # noqa: ASYNC250
@@ -151,7 +151,7 @@ async def _go_on(
     verdict: Allow | Deny,
     canvas: RunCanvas,
 ) -> RunResult[OutputT]:
-    """Answer a question of a run, and show how the run goes on."""
+    """Answer a question of a run, and show how the run continues."""
     after = await agent.answer(
         question.session or session,
         question.call.id,
@@ -165,7 +165,7 @@ async def _go_on(
 
 
 class QuestionButtons:
-    """The questions of a run with their buttons. A click answers one and goes on with the run."""
+    """The questions of a run with their buttons. A click answers one and resumes the run."""
 
     def __init__(self, agent: Agent[Any], session: str, canvas: RunCanvas) -> None:
         self._agent = agent
@@ -206,14 +206,14 @@ class QuestionButtons:
         try:
             result = await _go_on(self._agent, self._session, question, verdict, self._canvas)
         except WindlassError as error:
-            # Nobody awaits a click, so the error is shown where its output goes.
+            # A click is not awaited, so the error is shown where its output goes.
             sys.stderr.write(f"{error}\n")
         else:
             self.show(result.questions)
 
 
 _going_on: set[asyncio.Future[None]] = set()
-"""The runs that go on after a click; asyncio itself would not keep them alive."""
+"""The runs that continue after a click; asyncio itself would not keep them alive."""
 
 
 def _find_module(name: str) -> Any:  # noqa: ANN401 - whatever the module has

@@ -1,6 +1,7 @@
 """An agent of a project that is open, with its tools and its MCP servers.
 
-The law: a run has the tools that it began with. What servers offer anew counts from the next run.
+Invariant: a run has the tools that it began with. What servers offer later counts from the next
+run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,7 @@ class AgentSession:
         return self.servers.failures
 
     async def take_changed_tools(self) -> list[str]:
-        """Build the agent anew if an MCP server has announced other tools; only between two runs.
+        """Build the agent again if an MCP server has announced other tools; only between two runs.
 
         Returns what has changed, in words: nothing if all is as it was. Raises ConfigError if the
         new tools cannot be used, and then keeps the agent that it has.

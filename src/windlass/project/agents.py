@@ -1,6 +1,6 @@
 """An agent from the settings of a project: its model, tools, gate, limits, instructions, journal.
 
-The law: a mistake in the settings is reported before the first request to a model.
+Invariant: a mistake in the settings is reported before the first request to a model.
 
     project_agent = load_agent({"model": "ollama:qwen3"}, folder=Path("."))
     async with project_agent.open_session(journal) as session:
@@ -130,7 +130,7 @@ class ProjectAgent:
         return replace(self, loaded=replace(self.loaded, settings=settings))
 
     def needs_base_url(self) -> bool:
-        """Whether the provider has no address of its own, and nobody has set one."""
+        """Whether the provider has no address of its own, and none is set."""
         vendor = load_vendors().get(provider_of(self.settings.model))
         if vendor is None or vendor.url or self.settings.base_url:
             return False
@@ -203,7 +203,7 @@ class ProjectAgent:
 
         Without an approver, a call that needs an answer suspends the run.
         """
-        # Resolved here, and not by the agent, which would read a `.env` that nobody has trusted.
+        # Resolved here, and not by the agent, which would read a `.env` that is not trusted.
         settings, environ = self.settings, self.project.environ
         first = resolve_model(settings.model, environ=environ, base_url=self.checked_base_url())
         others = (resolve_model(name, environ=environ) for name in settings.fallbacks)
@@ -298,7 +298,7 @@ def configured_servers(
     data = project.snapshot.read(path)
     if "mcp_config" in loaded.project_keys and data is not None:
         return parse_mcp_servers(data, project.environ, path, was_shown=project.was_shown)
-    # A person named this file. If it is the project's all the same, it cannot trust servers.
+    # A person named this file. If it still belongs to the project, it cannot trust servers.
     is_own = not path.resolve().is_relative_to(project.snapshot.root)
     return read_mcp_servers(path=path, own=is_own, environ=project.environ)
 

@@ -1,6 +1,6 @@
 """Changes to a project's files: one setting in `windlass.toml`, the servers in `.mcp.json`.
 
-The law: a file that could not be read back is not written.
+Invariant: a file that could not be read back is not written.
 """
 
 import os
@@ -77,7 +77,7 @@ def _replace_line(text: str, key: str, line: str) -> str:
     """The text with the setting's line in its place; all other lines stay as they were."""
     lines = text.splitlines()
     tables = (number for number, each in enumerate(lines) if _TABLE_HEADER.match(each))
-    # Settings of the project stand before the first table: below it, they would be an agent's.
+    # Settings of the project come before the first table: below it, they would be an agent's.
     end = next(tables, len(lines))
     for number in range(end):
         if re.match(rf"\s*{re.escape(key)}\s*=", lines[number]):
@@ -131,7 +131,7 @@ def write_mcp_entries(servers: dict[str, Any]) -> None:
         # Temporary files are private (0600), and so it stays: an entry may hold headers and keys.
         with tempfile.NamedTemporaryFile("w", dir=".", delete=False, encoding="utf-8") as file:
             file.write(text + "\n")
-        os.replace(file.name, MCP_FILE)  # noqa: PTH105 - atomic: nobody sees half a file
+        os.replace(file.name, MCP_FILE)  # noqa: PTH105 - atomic: no reader sees half a file
     except OSError as error:
         raise ConfigError(f"{MCP_FILE} cannot be written: {error.strerror}") from None
 

@@ -5,7 +5,7 @@
     [project.entry-points."windlass_gates"]
     office_hours = "my_package:make_gate"  # def make_gate() -> Gate
 
-The law: a hook breaks nothing. An observer runs in a thread of its own, behind a queue: one that
+Invariant: a hook breaks nothing. An observer runs in a thread of its own, behind a queue: one that
 raises, hangs or is slow loses events of its own, and nothing else. A gate can only forbid more, and
 one that raises or takes too long has denied. Only hooks that a person named are loaded.
 """
@@ -80,7 +80,7 @@ def hook_gates(names: Sequence[str]) -> Iterator[Gate]:
 
 
 def hook_observer(names: Sequence[str]) -> RunObserver | None:
-    """Return what tells the observers of these names of each run; None if there are none."""
+    """Return what notifies the observers of these names of each run; None if there are none."""
     hooks = list(_load_hooks(OBSERVERS, names))
     return HookObserver(hooks) if hooks else None
 
@@ -131,17 +131,18 @@ class HookGate:
 
 
 class HookObserver:
-    """Tells observers of events, each behind a queue of its own."""
+    """Notifies observers of events, each behind a queue of its own."""
 
     def __init__(self, hooks: Iterable[tuple[str, EventHook]]) -> None:
         self._threads = [_HookThread(name, hook) for name, hook in hooks]
-        atexit.register(self.close)  # So that the end of a run is told before the program ends.
+        # Observers get the end of a run before the program ends.
+        atexit.register(self.close)
 
     def begin_run(self, agent: str, session: str, now: Callable[[], float]) -> TraceSink:  # noqa: ARG002 - events have a time of their own
         return _HookSink(self._threads, session)
 
     def close(self) -> None:
-        """Wait a moment until what has happened has been told."""
+        """Wait a moment until observers have got what has happened."""
         for thread in self._threads:
             thread.close()
 

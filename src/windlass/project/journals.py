@@ -64,7 +64,7 @@ class UpgradableJournal(Protocol):
     """A journal that older versions may share until its upgrade is finished."""
 
     async def upgrade_status(self) -> UpgradeStatus:
-        """Return where the upgrade stands."""
+        """Return how far the upgrade is."""
         ...
 
     async def migrate(self, *, finish: bool = False) -> UpgradeStatus:
@@ -139,7 +139,7 @@ def is_kept(journal: Journal) -> bool:
 
 
 def journal_exists(name: str | os.PathLike[str]) -> bool:
-    """Whether there is such a journal. Of a server, only its use tells."""
+    """Whether there is such a journal. For a server, only using it shows that."""
     parsed = parse_journal_name(os.fspath(name))
     return parsed.kind != "sqlite" or Path(parsed.location).exists()
 

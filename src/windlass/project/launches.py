@@ -84,7 +84,7 @@ def last_launch(facts: Sequence[Fact]) -> SessionLaunch | None:
     """The launch of a session's last run; None if it was not started with one.
 
     The folder and the settings of an imported run are not returned: the file that it came from may
-    name any folder, and settings that ask nobody.
+    name any folder, and settings that skip questions.
     """
     if is_run_imported(facts):
         return None

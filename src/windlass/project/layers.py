@@ -2,7 +2,7 @@
 
 defaults < project < system < user < environment < flags
 
-The law: a project never loosens what a person set. Of settings that allow things, the strictest
+Invariant: a project never loosens what a person set. Of settings that allow things, the strictest
 value wins, and all policies apply. What a project says before it is trusted can only restrict.
 """
 
@@ -29,7 +29,7 @@ class SettingsLayer:
 
     values: Mapping[str, object]
     places: Mapping[str, str]
-    """Where each value stands, by key: a file and line, a variable, or a flag."""
+    """Where each value is set, by key: a file and line, a variable, or a flag."""
     agents: Mapping[str, "SettingsLayer"] = field(default_factory=dict[str, "SettingsLayer"])
 
 
@@ -59,7 +59,7 @@ class LoadedSettings:
     policies: tuple[PolicySource, ...] = ()
     """All policies that are in force. The strictest verdict wins."""
     uses_mode: bool = True
-    """Whether the permission mode is in force too. A policy alone stands in its place."""
+    """Whether the permission mode is in force too. A policy alone replaces it."""
     project_keys: frozenset[str] = frozenset()
     """The settings whose value is the project's."""
 
@@ -180,7 +180,7 @@ class _LayerMerger:
 def _find_permission(layers: Sequence[SettingsLayer]) -> tuple[str, bool]:
     """The policy of some layers, and whether their permission mode counts too.
 
-    In one layer a policy stands instead of a mode; a mode in a stronger layer adds to the policy.
+    In one layer a policy replaces a mode; a mode in a stronger layer adds to the policy.
     """
     policy_layer = _find_layer("policy", layers)
     mode_layer = _find_layer("permission_mode", layers)
@@ -298,7 +298,7 @@ class _TomlSource:
     def _find_lines(self, key: str, where: str) -> Iterator[int]:
         """The lines that set a key of a table, or that begin the key's own table.
 
-        tomllib does not say where a value stands, so the lines are searched again.
+        tomllib does not report where a value is, so the lines are searched again.
         """
         assignment = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""")
         full_name = f"{where}.{key}" if where else key

@@ -1,6 +1,6 @@
 """Which model to use when none is named: keys, servers on this machine, or local weights.
 
-The law: only this machine is probed, and the choice comes with a note that says why.
+Invariant: only this machine is probed, and the choice comes with a note that says why.
 """
 
 import asyncio
@@ -111,7 +111,7 @@ def explain_no_model(servers: Sequence[LocalServer] = ()) -> str:
 
 
 def explain_no_base_url(model: str, servers: Sequence[LocalServer] = ()) -> str:
-    """What to do if nobody has said where a model is served."""
+    """What to do if it is not configured where a model is served."""
     example = servers[0].url if servers else "http://localhost:8000/v1"
     text = (
         f"{model} needs the address of its server: add --base-url {example}, or set "

@@ -1,6 +1,6 @@
 """The tokens for MCP servers at which a person has signed in, among their secrets.
 
-The law: a token is a value of the secret store, so it is in no file of ours. Of all processes of
+Invariant: a token is a value of the secret store, so it is in no file of ours. Of all processes of
 this user, one at a time renews it.
 """
 
@@ -82,7 +82,7 @@ class SecretTokens:
 
 
 async def _wait_for_lock(descriptor: int) -> None:
-    # Nobody tells when it is free.
+    # The lock does not notify when it is free.
     try:
         async with asyncio.timeout(LOCK_S_MAX):
             while not _try_lock(descriptor):  # noqa: ASYNC110

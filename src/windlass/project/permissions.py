@@ -52,7 +52,7 @@ def build_gate(loaded: LoadedSettings, folder: Path, project: ProjectFolder) -> 
 def named_files(loaded: LoadedSettings) -> tuple[str, ...]:
     """The files that a person named themselves: policies, manifests of tools, a file of servers.
 
-    Nobody digests them, so what changes one decides what the next run may do.
+    They are not part of a digest, so what changes one decides what the next run may do.
     """
     named = [source.path for source in loaded.policies if not source.by_project]
     named += loaded.settings.tool_files

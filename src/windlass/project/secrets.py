@@ -1,6 +1,6 @@
 """Secrets by name: from the system's own store, or from a command such as a password manager has.
 
-The law: a value is in no file of ours, and nobody is shown one. The file in the user's own folder
+Invariant: a value is in no file of ours, and is never shown. The file in the user's own folder
 says only where each secret comes from. What the environment or a trusted `.env` sets goes first. A
 project can name a secret, and never say where it comes from.
 """
@@ -60,7 +60,7 @@ class SecretStore:
     def revealed(self) -> Mapping[str, str]:
         """The values that were looked up so far, which must be masked.
 
-        Those are left out that are too short to be told from ordinary words.
+        Those are left out that are too short to be distinguished from ordinary words.
         """
         return {
             name: value
@@ -118,9 +118,9 @@ class SecretStore:
         self._values.pop(name, None)
 
     def find(self, name: str) -> str | None:
-        """Return the value of a secret; None if nobody has declared it.
+        """Return the value of a secret; None if it is not declared.
 
-        Raises ConfigError if it is declared and cannot be had.
+        Raises ConfigError if it is declared and not available.
         """
         if name in self._values:
             return self._values[name]

@@ -111,7 +111,7 @@ class SettingKey:
     resolve: Callable[[str, str], str] | None = None
     """For a path: returns it as absolute, from the value and the folder where it was written."""
     per_agent: bool = True
-    """May also stand in `[agents.NAME]`."""
+    """May also be set in `[agents.NAME]`."""
     strictness: Callable[[Any], float] | None = None
     """How strict a value is, for settings that allow things: a project can only raise it."""
     of_person: bool = False

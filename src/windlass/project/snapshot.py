@@ -1,9 +1,9 @@
 """What a project folder says about agents, read once.
 
-The law: what is digested and what is parsed are the same bytes. Each file is read one time, into a
-snapshot. Settings, servers, policies, instructions and skills are taken from there, so a file that
-changes after a person looked at it has no effect. Nothing here blocks: a pipe, a device, a link out
-of the project or a file that is too large is a problem, with its reason.
+Invariant: what is digested and what is parsed are the same bytes. Each file is read one time, into
+a snapshot. Settings, servers, policies, instructions and skills are taken from there, so a file
+that changes after a person looked at it has no effect. Nothing here blocks: a pipe, a device, a
+link out of the project or a file that is too large is a problem, with its reason.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Where and when a run begins: date, system, folder and the state of git, for its first message.
 
-It stands in a message and never in the instructions: these stay the same, so that providers can
+It is part of a message and never of the instructions: these stay the same, so that providers can
 cache them and a run can be resumed. What strangers wrote is left out: no file names, no messages of
 commits, and of a branch only a name that looks like one.
 """

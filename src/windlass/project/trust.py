@@ -1,6 +1,6 @@
 """Which project folders a person has trusted, and what a folder may do before that.
 
-The law: nothing of a project takes effect until a person has trusted it; before that it can only
+Invariant: nothing of a project takes effect until a person has trusted it; before that it can only
 make things stricter. Trust is bound to a digest of all files that count. It is kept in the user's
 own data folder, where no project can write.
 """
@@ -121,7 +121,7 @@ class TrustStore:
             # A temporary file is private (0600), and so is the file that it becomes.
             with tempfile.NamedTemporaryFile(dir=self.path.parent, delete=False) as file:
                 file.write(data)
-            os.replace(file.name, self.path)  # noqa: PTH105 - atomic: nobody reads half a file
+            os.replace(file.name, self.path)  # noqa: PTH105 - atomic: no reader sees half a file
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be written: {error.strerror}") from None
 

@@ -178,7 +178,7 @@ def _set_limits(request: JobRequest) -> None:
 
 
 def _receive_exactly(source: socket.socket, size: int) -> bytes:
-    """Return so many bytes. Raises EOFError if the other end closes before."""
+    """Return exactly this many bytes. Raises EOFError if the other end closes before."""
     data = bytearray()
     while len(data) < size:
         chunk = source.recv(min(size - len(data), _CHUNK_BYTES))

@@ -2,7 +2,7 @@
 
 See https://opentelemetry.io/docs/specs/semconv/gen-ai/.
 
-The law: no other module spells out such a name, so that a change of the conventions changes one
+Invariant: no other module spells out such a name, so that a change of the conventions changes one
 line here. Dashboards depend on all of them, those that begin with `windlass.` included.
 """
 

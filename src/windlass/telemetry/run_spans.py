@@ -1,6 +1,6 @@
 """Events of a session in, operations on spans out. Pure: a trace says what the events say.
 
-The law: times are those of the facts. A delta has no time, and gets that of its arrival. What was
+Invariant: times are those of the facts. A delta has no time, and gets that of its arrival. What was
 said is exported only on request. Even then a span contains only what watchers see; it contains what
 the model was shown only if nothing of that is withheld from watchers.
 """

@@ -2,7 +2,7 @@
 
     agent = Agent("openai:gpt-5", telemetry=Telemetry())
 
-The law: telemetry receives events and cannot change a run. What was said is exported only on
+Invariant: telemetry receives events and cannot change a run. What was said is exported only on
 request.
 """
 
