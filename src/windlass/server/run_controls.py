@@ -19,7 +19,7 @@ from windlass.core.fold.run import fold
 from windlass.core.limits import RaisedLimits
 from windlass.core.messages import ContentPart
 from windlass.core.result import Question
-from windlass.core.session_summary import SessionState, row_of
+from windlass.core.session_summary import SessionState, SessionSummary, row_of
 from windlass.core.verdicts import PersonAnswer
 from windlass.journals.forking import fork as fork_session
 from windlass.ports import Journal
