@@ -14,8 +14,8 @@ from windlass.agent.build import parts_of
 from windlass.core.setup import LoopPolicy
 from windlass.gates import RuleGate, ask
 from windlass.server.openai.chat import ChatChunks, make_completion
-from windlass.server.openai.errors import OpenAIError
 from windlass.server.openai.objects import ResponseObject
+from windlass.server.openai.openai_errors import OpenAIError
 from windlass.server.openai.stream_events import ResponseEvent, TextPieceEvent, skip_seen
 from windlass.testing import (
     ScriptedModel,

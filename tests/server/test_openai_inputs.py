@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from windlass import ConfigError, FilePart, ImagePart, Mask, ModelInfo, TextPart
 from windlass.agent.earlier_messages import read_messages
 from windlass.core.setup import Setup
-from windlass.server.openai.errors import OpenAIError
 from windlass.server.openai.ids import RunReference, make_id, read_id
 from windlass.server.openai.inputs import (
     INSTRUCTIONS_HEAD,
@@ -20,6 +19,7 @@ from windlass.server.openai.inputs import (
     read_response_input,
     resolve_references,
 )
+from windlass.server.openai.openai_errors import OpenAIError
 from windlass.server.openai.requests import (
     ChatRequest,
     ResponseRequest,

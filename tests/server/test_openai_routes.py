@@ -17,7 +17,7 @@ from openai_agents import INSTRUCTIONS, MODEL, WORDS, HelperAgent
 from service import DirectClient, RunningService, run_service
 from windlass.server.limits import ServiceLimits
 from windlass.server.messages import StreamReply
-from windlass.server.openai.routes import ROUTES
+from windlass.server.openai.openai_routes import ROUTES
 from windlass.server.openapi import build_document
 
 pytestmark = pytest.mark.contract("A6")

@@ -273,7 +273,7 @@ async def test_the_files_of_the_page_need_no_token_and_allow_nothing_from_elsewh
             assert "require-trusted-types-for 'script'" in policy
         same = await nobody.get("/page/app.js", {"If-None-Match": reply.headers["ETag"]})
         assert same.status == 304
-        for path in ("/page/..%2Froutes.py", "/page/routes.py", "/page/nothing.js"):
+        for path in ("/page/..%2Fpage_routes.py", "/page/page_routes.py", "/page/nothing.js"):
             assert (await nobody.get(path)).status == 404
         assert (await nobody.get("/page/feed")).status == 401
 

@@ -1,7 +1,7 @@
 """All route tables of the service. A protocol adds its own here."""
 
-from windlass.server.a2a import routes as a2a
-from windlass.server.ag_ui import routes as ag_ui
+from windlass.server.a2a import a2a_routes
+from windlass.server.ag_ui import ag_ui_routes
 from windlass.server.api import (
     agents,
     callers,
@@ -11,9 +11,9 @@ from windlass.server.api import (
     session_records,
     uploads,
 )
-from windlass.server.mcp import routes as mcp
-from windlass.server.openai import routes as openai
-from windlass.server.page import routes as page
+from windlass.server.mcp import mcp_routes
+from windlass.server.openai import openai_routes
+from windlass.server.page import page_routes
 from windlass.server.quotas import quota_routes
 from windlass.server.routing import Route
 from windlass.server.schedules import schedule_routes
@@ -31,11 +31,11 @@ def all_routes() -> tuple[Route, ...]:
         *callers.ROUTES,
         *callers.TOKENS,
         *health.ROUTES,
-        *a2a.ROUTES,
-        *ag_ui.ROUTES,
-        *mcp.ROUTES,
-        *openai.ROUTES,
-        *page.ROUTES,
+        *a2a_routes.ROUTES,
+        *ag_ui_routes.ROUTES,
+        *mcp_routes.ROUTES,
+        *openai_routes.ROUTES,
+        *page_routes.ROUTES,
         *schedule_routes.SCHEDULES,
         *quota_routes.QUOTAS,
         *webhook_routes.WEBHOOKS,

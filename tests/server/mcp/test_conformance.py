@@ -22,7 +22,7 @@ from windlass import Agent
 from windlass.server.aiohttp_server import listen
 from windlass.server.dispatch import Dispatcher
 from windlass.server.mcp import McpEndpoint
-from windlass.server.mcp.routes import PATH, ROUTES
+from windlass.server.mcp.mcp_routes import PATH, ROUTES
 from windlass.server.messages import HttpRequest, Reply
 from windlass.server.routing import Route
 from windlass.server.service import Service

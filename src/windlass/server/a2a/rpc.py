@@ -11,7 +11,6 @@ from windlass.core.projection.runs import RunView
 from windlass.core.projection.view import Projection
 from windlass.core.session_query import SessionQuery
 from windlass.core.session_summary import SessionState
-from windlass.server.a2a.errors import make_error, shape_error
 from windlass.server.a2a.exchange import (
     TaskExchange,
     find_task,
@@ -19,6 +18,7 @@ from windlass.server.a2a.exchange import (
     send_message,
     task_ended,
 )
+from windlass.server.a2a.rpc_errors import make_error, shape_error
 from windlass.server.a2a.tasks import build_task, task_state
 from windlass.server.a2a.wire import (
     PROTOCOL_VERSION,

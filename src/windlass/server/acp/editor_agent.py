@@ -50,7 +50,7 @@ from windlass.project.local_servers import choose_model, explain_no_base_url, fi
 from windlass.project.session_names import new_session_name, session_prefix
 from windlass.project.settings import PermissionMode
 from windlass.project.trust import ProjectFolder, open_project
-from windlass.server.acp.errors import INVALID_PARAMS, convert_error, explain_trust, make_error
+from windlass.server.acp.acp_errors import INVALID_PARAMS, convert_error, explain_trust, make_error
 from windlass.server.acp.prompts import PromptBlock, read_prompt
 from windlass.server.acp.session import EditorClient, EditorSession
 from windlass.tools.mcp.config import McpSettings, mcp_settings

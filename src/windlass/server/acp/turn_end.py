@@ -9,7 +9,7 @@ from windlass.core.faults import Outcome
 from windlass.core.messages import Usage
 from windlass.core.projection.runs import RunView
 from windlass.core.projection.view import Projection
-from windlass.server.acp.errors import INTERNAL_ERROR, make_error
+from windlass.server.acp.acp_errors import INTERNAL_ERROR, make_error
 
 STOP_REASONS: dict[Outcome, StopReason] = {
     "cancelled": "cancelled",

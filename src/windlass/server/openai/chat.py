@@ -9,7 +9,6 @@ from typing import Literal
 
 import msgspec
 
-from windlass.server.openai.errors import OpenAIError
 from windlass.server.openai.ids import make_id
 from windlass.server.openai.objects import (
     CompletionUsage,
@@ -18,6 +17,7 @@ from windlass.server.openai.objects import (
     RunDetails,
     chat_usage,
 )
+from windlass.server.openai.openai_errors import OpenAIError
 from windlass.server.openai.stream_events import (
     ItemEvent,
     LifecycleEvent,

@@ -20,9 +20,9 @@ from windlass.server.client_run import ClientRun
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpRequest
 from windlass.server.openai.chat import find_wait_error
-from windlass.server.openai.errors import OpenAIError
 from windlass.server.openai.ids import read_id
 from windlass.server.openai.objects import ResponseObject
+from windlass.server.openai.openai_errors import OpenAIError
 from windlass.server.openai.response_encoder import ResponseEncoder
 from windlass.server.openai.stream_events import ResponseEvent
 from windlass.server.service import Service

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from windlass.agent.chat_json import MessageFault, read_chat_message
 from windlass.core.messages import ContentPart, TextPart, UserMessage
-from windlass.server.openai.errors import OpenAIError
+from windlass.server.openai.openai_errors import OpenAIError
 from windlass.server.uploads import SCHEME
 
 JsonObject = Mapping[str, Any]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from windlass.server.api.runs import RunCaps
-from windlass.server.openai.errors import OpenAIError
+from windlass.server.openai.openai_errors import OpenAIError
 
 JsonDict = dict[str, Any]
 

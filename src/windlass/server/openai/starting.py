@@ -16,7 +16,6 @@ from windlass.core.projection.view import ReplyEntry
 from windlass.server.client_run import ClientRun, find_known, starts_run
 from windlass.server.messages import HttpRequest
 from windlass.server.openai.chat import find_wait_error
-from windlass.server.openai.errors import OpenAIError
 from windlass.server.openai.following import ResponseFollower, find_response, not_found
 from windlass.server.openai.ids import read_id
 from windlass.server.openai.inputs import (
@@ -26,6 +25,7 @@ from windlass.server.openai.inputs import (
     read_response_input,
     resolve_references,
 )
+from windlass.server.openai.openai_errors import OpenAIError
 from windlass.server.openai.requests import (
     ChatRequest,
     ResponseRequest,

@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from windlass.server.openai.errors import ErrorDetails
 from windlass.server.openai.objects import OutputItem, OutputText, ResponseObject
+from windlass.server.openai.openai_errors import ErrorDetails
 
 PLACES = 2**24
 """Numbers for each fact. JavaScript reads whole numbers up to 2^53, so 2^29 facts have room."""

@@ -10,12 +10,16 @@ from windlass.core.errors import WindlassError
 from windlass.server.errors import api_error_from
 from windlass.server.messages import ApiError, HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.openai.chat import ChatChunks, ChatCompletion, make_completion
-from windlass.server.openai.errors import OpenAIErrorReply, describe_error, openai_error_reply
 from windlass.server.openai.following import CancellingFrames, ResponseFollower, find_response
 from windlass.server.openai.objects import (
     ModelList,
     ModelObject,
     ResponseObject,
+)
+from windlass.server.openai.openai_errors import (
+    OpenAIErrorReply,
+    describe_error,
+    openai_error_reply,
 )
 from windlass.server.openai.requests import ChatRequest, ResponseRequest, RetrieveQuery
 from windlass.server.openai.starting import (
