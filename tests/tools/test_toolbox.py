@@ -356,6 +356,28 @@ async def test_a_timeout_is_a_result(clock: VirtualClock) -> None:
     assert (clock.elapsed_s, stopped) == (5.0, [True])
 
 
+@pytest.mark.parametrize(
+    ("seconds", "kind", "text"),
+    [(1, "value", "here"), (3600, "timed_out", "The tool timed out after 5 s.")],
+)
+async def test_what_a_plain_function_returns_to_be_awaited_has_the_same_time(
+    seconds: float, kind: str, text: str, clock: VirtualClock
+) -> None:
+    """T5: a thread returns it, and the event loop awaits it."""
+
+    async def fetch() -> str:
+        await asyncio.sleep(seconds)
+        return "here"
+
+    @tool(timeout=5, effect="read")
+    def begin() -> Any:
+        return fetch()
+
+    with clock.let_time_pass():
+        result = await use(Toolbox([begin]), "begin")
+    assert (result.kind, result.text) == (kind, text)
+
+
 @pytest.mark.leaves_tasks
 async def test_a_tool_that_ignores_its_cancel_is_left_behind(clock: VirtualClock) -> None:
     """T5: cancel, grace, and on."""

@@ -14,7 +14,7 @@ import contextvars
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import partial
@@ -177,6 +177,8 @@ class ToolStopped(msgspec.Struct, frozen=True):
     late_outcome: ToolReturned
 
 
+Work = asyncio.Future[ToolReturned | ToolRaised]
+"""The work of a function: the task of an async one, or a future for the thread of another."""
 AttemptOutcome = ToolReturned | ToolRaised | ToolTimedOut | ToolStopped
 
 
@@ -205,7 +207,7 @@ class ToolAttempt:
     """One run of a function."""
 
     # The event loop holds tasks only weakly, so abandoned ones are referenced here.
-    _abandoned_tasks: set[asyncio.Task[Any]] = set()  # noqa: RUF012 - shared on purpose
+    _abandoned_tasks: set[Work] = set()  # noqa: RUF012 - shared on purpose
 
     def __init__(
         self,
@@ -214,7 +216,7 @@ class ToolAttempt:
         stopping: threading.Event,
         on_late_result: Callable[[ToolReturned], None] | None = None,
         on_blocked: Callable[[float], None] | None = None,
-        on_abandoned: Callable[[asyncio.Task[Any]], None] | None = None,
+        on_abandoned: Callable[[Work], None] | None = None,
     ) -> None:
         """Make an attempt. `on_blocked` gets the seconds that an async job blocked the loop.
 
@@ -234,13 +236,38 @@ class ToolAttempt:
         A cancel is passed on to the function and then raised again. If the function returns a value
         within the grace, ToolStopped is returned instead, so that the value is not lost.
         """
-        task = asyncio.create_task(self._run_job(), name=f"tool {self._name}")
+        if is_async_callable(self._job):
+            return await self._supervise(self._await_timed(), timeout_s, grace_s)
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        # A thread cannot be cancelled. `_stop_work` must not cancel the future that stands for it,
+        # because the future would be done while the function still runs.
+        self._runs_in_thread = True
+        context = contextvars.copy_context()
+        job = partial(_capture_outcome, self._job)
+        work = loop.run_in_executor(_THREAD_PER_JOB, context.run, job)
+        outcome = await self._supervise(work, timeout_s, grace_s)
+        self._runs_in_thread = False
+        if not isinstance(outcome, ToolReturned) or not inspect.isawaitable(outcome.value):
+            return outcome
+        # A plain function has returned something to await, in the time that is left.
+        left_s = None if timeout_s is None else max(0.0, timeout_s + began_at - loop.time())
+        return await self._supervise(_await_value(outcome.value), left_s, grace_s)
+
+    async def _supervise(
+        self,
+        work: Work | Coroutine[Any, Any, ToolReturned | ToolRaised],
+        timeout_s: float | None,
+        grace_s: float,
+    ) -> AttemptOutcome:
+        """Wait for the work of the function, as `run` says."""
+        task = asyncio.ensure_future(work)
         try:
             done, _ = await asyncio.wait({task}, timeout=timeout_s)
         except asyncio.CancelledError:
             # A second cancel ends the grace; what the function returned just then is not lost.
             with suppress(asyncio.CancelledError):
-                await self._stop_task(task, grace_s)
+                await self._stop_work(task, grace_s)
             late_outcome = None
             if task.done() and not task.cancelled():
                 late_outcome = task.result()
@@ -248,40 +275,21 @@ class ToolAttempt:
                 return ToolStopped(late_outcome)
             raise
         if not done:
-            late_outcome = await self._stop_task(task, grace_s)
+            late_outcome = await self._stop_work(task, grace_s)
             return ToolTimedOut(late_outcome, is_running=not task.done())
         if task.cancelled():
             return ToolRaised(asyncio.CancelledError("the tool cancelled itself"))
         return task.result()
 
-    async def _run_job(self) -> ToolReturned | ToolRaised:
+    async def _await_timed(self) -> ToolReturned | ToolRaised:
+        """Call an async function, and await what it returns."""
         try:
-            if is_async_callable(self._job):
-                timed = TimedAwaitable[Any](self._job(), self._name, self._on_blocked)
-                return ToolReturned(await timed)
-            outcome = await self._run_in_thread()
-            if isinstance(outcome, ToolReturned) and inspect.isawaitable(outcome.value):
-                return ToolReturned(await outcome.value)
-            return outcome
+            timed = TimedAwaitable[Any](self._job(), self._name, self._on_blocked)
+            return ToolReturned(await timed)
         except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - a tool that fails has a result
             return ToolRaised(error)
 
-    async def _run_in_thread(self) -> ToolReturned | ToolRaised:
-        context = contextvars.copy_context()
-        loop = asyncio.get_running_loop()
-        # A thread cannot be cancelled. `_stop_task` must not cancel the task that waits for it,
-        # because the task would end while the function still runs.
-        self._runs_in_thread = True
-        try:
-            return await loop.run_in_executor(
-                _THREAD_PER_JOB, lambda: context.run(_capture_outcome, self._job)
-            )
-        finally:
-            self._runs_in_thread = False
-
-    async def _stop_task(
-        self, task: asyncio.Task[ToolReturned | ToolRaised], grace_s: float
-    ) -> ToolReturned | ToolRaised | None:
+    async def _stop_work(self, task: Work, grace_s: float) -> ToolReturned | ToolRaised | None:
         """Ask it to stop, and wait for that. Returns how it ended, or None if it did not."""
         self._stopping.set()
         if not self._runs_in_thread:
@@ -295,18 +303,21 @@ class ToolAttempt:
             return task.result()
         return None
 
-    def _abandon_task(self, task: asyncio.Task[ToolReturned | ToolRaised]) -> None:
+    def _abandon_task(self, task: Work) -> None:
         _log.warning("tool %s does not stop and is abandoned", self._name)
         self._abandoned_tasks.add(task)
         task.add_done_callback(self._on_abandoned_done)
         if self._on_abandoned is not None:
             self._on_abandoned(task)
 
-    def _on_abandoned_done(self, task: asyncio.Task[ToolReturned | ToolRaised]) -> None:
+    def _on_abandoned_done(self, task: Work) -> None:
         self._abandoned_tasks.discard(task)
         if task.cancelled():
             return
         outcome = task.result()
+        if isinstance(outcome, ToolReturned) and inspect.isawaitable(outcome.value):
+            self._abandon_task(asyncio.ensure_future(_await_value(outcome.value)))
+            return
         if self._on_late_result is not None and isinstance(outcome, ToolReturned):
             self._on_late_result(outcome)
 
@@ -316,6 +327,14 @@ def _capture_outcome(job: Callable[[], Any]) -> ToolReturned | ToolRaised:
     try:
         return ToolReturned(job())
     except BaseException as error:  # noqa: BLE001 - as above
+        return ToolRaised(error)
+
+
+async def _await_value(value: Awaitable[Any]) -> ToolReturned | ToolRaised:
+    """Await what a plain function returned."""
+    try:
+        return ToolReturned(await value)
+    except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - a tool that fails has a result
         return ToolRaised(error)
 
 
