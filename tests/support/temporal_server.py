@@ -153,7 +153,7 @@ class Fleet:
         task = asyncio.create_task(worker.run())
         try:
             # Before that it drives by itself what it finds, and the engine never hears of it.
-            while not (address or task.done() or worker.is_connected):
+            while not (address or task.done() or worker.is_connected):  # noqa: ASYNC110 - it only says so
                 await asyncio.sleep(0.01)
             yield worker
         finally:
