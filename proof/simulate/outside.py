@@ -25,7 +25,7 @@ from windlass.core.limits import Amount, Budget
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
 from windlass.core.messages import Purpose, Usage
 from windlass.core.questions import APPROVER, Decision, QuestionRow
-from windlass.core.session_summary import SessionSummary
+from windlass.core.session_summary import SessionSummary, row_of
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Lease, ProvenAnswers, SharedRecord
 from windlass.testing.faults import PowerCut
@@ -213,6 +213,9 @@ class SimJournal:
             await asyncio.sleep(self._wait_s)
             power.check_on()
         await self._store.append(session, facts, row)
+        made = row_of(fold(session, await self._store.read(session)))
+        if row != made:
+            self._outside.problems.append(f"D9: {session} was listed as {row}, and is {made}")
         self._recorded.update((session, fact.seq) for fact in facts)
         self._outside.started.update(fact.key for fact in facts if isinstance(fact, CallStarted))
         if session == self._outside.plan.session:
