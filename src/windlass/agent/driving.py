@@ -1,6 +1,6 @@
 """Drive whatever a session needs now: an open run, messages that wait, prompts in the queue.
 
-The law: driving may be asked for by anyone, any number of times. The lease decides who drives, and
+Invariant: any caller may ask for driving, any number of times. The lease decides who drives, and
 the facts say what is to be done, so that a second call finds nothing left to do.
 """
 
@@ -60,7 +60,7 @@ class SessionDriver:
         """Do what the session needs now, run after run. Returns the result of its last run.
 
         Returns when nothing is left to do, and None if the session has no run. Raises SessionBusy
-        if somebody else drives it, SetupDrifted without consent, and NothingToDo if it is unknown.
+        if another process drives it, SetupDrifted without consent, NothingToDo if it is unknown.
         """
         if watcher is None:
             return await self._drive(session, None, consent=consent)
@@ -318,7 +318,7 @@ class SessionDriver:
 
 
 class _SuspensionHold:
-    """Tells a watcher that a run waits only once it is known that no message lets it go on.
+    """Shows a watcher that a run waits only once it is known that no message continues it.
 
     A message that comes while the driver lets go of a run has it driven again at once. Nothing may
     come after the event that says that nothing more comes for now.

@@ -251,12 +251,12 @@ class RunHandle(Generic[OutputT]):
         return await control.cancel(self._journal, self._session, reason, run=number, by=by)
 
     async def pause(self, reason: str = "", *, by: str = "") -> ControlReceipt:
-        """Stop the run before its next request, until somebody resumes it."""
+        """Stop the run before its next request, until it is resumed."""
         number = await self._number_to_address()
         return await control.pause(self._journal, self._session, reason, run=number, by=by)
 
     async def resume(self, *, by: str = "") -> ControlReceipt:
-        """End the pause of the run. If nobody drives it, it goes on when somebody does."""
+        """End the pause of the run. A run without a driver waits for the next one."""
         number = await self._number_to_address()
         return await control.resume(self._journal, self._session, run=number, by=by)
 
@@ -266,9 +266,9 @@ class RunHandle(Generic[OutputT]):
         return await control.raise_limits(self._journal, self._session, limits, run=number, by=by)
 
     def release(self, reason: str = "released", grace_s: float = RELEASE_GRACE_S) -> bool:
-        """Let go of the run without ending it, if this agent drives it; returns whether it does.
+        """Release the run without ending it, if this agent drives it; returns whether it does.
 
-        Calls that run get `grace_s` seconds to finish. Then any process can go on with the run.
+        Calls that run get `grace_s` seconds to finish. Then any process can resume the run.
         """
         driver = self._find_driver()
         if driver is not None:
@@ -320,7 +320,7 @@ class RunHandle(Generic[OutputT]):
         return any(isinstance(fact, RunEnded) and fact.seq <= seen for fact in facts)
 
     async def _follow_to_result(self) -> RunResult[Any]:
-        """Follow the journal until the run has ended, or waits with nobody who drives it."""
+        """Follow the journal until the run has ended, or waits without a driver."""
         state = State(self._session)
         while True:
             is_driven = await self._runs.is_driven(self._session)
@@ -429,7 +429,7 @@ class RunStarter(Generic[OutputT]):
     async def _leave_to_others(
         self, session: str, task: RunTask, on_busy: OnBusy
     ) -> RunHandle[OutputT]:
-        """Put a prompt into the queue of its session, and leave it to whoever drives that.
+        """Put a prompt into the queue of its session, and leave it to the driver of the session.
 
         Returns the run that the key began, or its prompt in the queue, if there is one.
         """
@@ -492,7 +492,7 @@ class RunStarter(Generic[OutputT]):
         return None
 
     def _continue_queue(self, handle: RunHandle[OutputT] | None) -> RunHandle[OutputT] | None:
-        """Begin the queue that a handle's prompt waits in: nobody else may come to do it."""
+        """Begin the queue that a handle's prompt waits in: no other process may come to do it."""
         if handle is not None:
             self._sessions.continue_queue(handle.session)
         return handle
@@ -609,7 +609,7 @@ class RunStarter(Generic[OutputT]):
                     await receipt.taken()
             if driver is not None and driver.event_loop is asyncio.get_running_loop():
                 await driver.finished.wait()
-            # A lease is freed a moment after the end, and nobody tells when.
+            # A lease is freed a moment after the end, and no event reports it.
             while await self._runs.is_driven(session):  # noqa: ASYNC110
                 await asyncio.sleep(FREE_POLL_S)
 

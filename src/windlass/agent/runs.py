@@ -1,7 +1,7 @@
 """The runs that one agent drives, and watching a session wherever it is driven.
 
-The law: a session belongs to its driver from the first moment. It is registered before it is read,
-so that two runs of one agent never share a session; everything else is in the journal.
+Invariant: a session belongs to its driver from the first moment. It is registered before it is
+read, so that two runs of one agent never share a session; everything else is in the journal.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from windlass.runtime.run_control import RunControl
 
 ValueT = TypeVar("ValueT")
 PAUSED_OUTCOMES = ("suspended", "paused", "released")
-"""Outcomes that are not ends: the run can go on."""
+"""Outcomes that are not ends: the run can be resumed."""
 RELEASE_GRACE_S = 10.0
-"""How long the calls of a run that is let go may take to finish."""
+"""How long the calls of a run that is released may take to finish, in seconds."""
 
 
 class LaunchedRun(msgspec.Struct, frozen=True):
@@ -239,7 +239,7 @@ class LiveRuns:
         return driver is not None
 
     async def steer(self, session: str, fact: SteeringGiven) -> None:
-        """Record what a person says to a run that this agent drives, or that nobody drives.
+        """Record what a person says to a run that this agent drives, or that has no driver.
 
         Returns once it is durable; the run takes it up before its next step. Raises NothingToDo if
         the session has no open run, or one that undoes an earlier run.
@@ -263,7 +263,7 @@ class LiveRuns:
         await self.write_facts(session, opening)
 
     async def write_facts(self, session: str, opening: Opening) -> RunResult[Any]:
-        """Write facts into a session that nobody drives, and return the result so far."""
+        """Write facts into a session without a driver, and return the result so far."""
         self.check_free(session)
         with await hold_session(self._world.journal, session):
             recorder = self._make_recorder(await self.read_state(session))
@@ -292,14 +292,14 @@ class LiveRuns:
                 yield event
 
     async def abandon(self, session: str, reason: str) -> RunResult[Any]:
-        """End a run that nobody drives, with its sub-agents."""
+        """End a run without a driver, with its sub-agents."""
         if not (await self.read_state(session)).seq:
             raise await self.unknown_session(session)
         self.check_free(session)
         return await self.undriven.abandon(session, reason)
 
     def release(self, session: str, reason: str, grace_s: float = RELEASE_GRACE_S) -> bool:
-        """Let go of the run of a session. Returns whether this agent drives one."""
+        """Release the run of a session. Returns whether this agent drives one."""
         driver = self.find_live(session)
         if driver is not None:
             driver.release(reason, grace_s)
@@ -308,7 +308,7 @@ class LiveRuns:
     async def close(self, *, cancel: bool) -> None:
         """Stop the runs of this event loop and wait until nothing is left of them.
 
-        They are cancelled, or let go so that another process can go on with them.
+        They are cancelled, or released so that another process can resume them.
         """
         loop = asyncio.get_running_loop()
         drivers = [driver for driver in self._drivers.values() if driver.event_loop is loop]
