@@ -4,10 +4,12 @@ A process without power cannot change it any more, even if its tasks still run.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal
+
+from typing_extensions import override
 
 from proof.simulate.plan import CallPlan, ReplyPlan, SessionPlan
 from proof.simulate.provider_limit import ProviderLimit
@@ -21,14 +23,13 @@ from windlass.core.events import (
     StepProposed,
 )
 from windlass.core.fold.run import fold
-from windlass.core.limits import Amount, Budget
-from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
+from windlass.core.mail import Mail, MailReceipt
 from windlass.core.messages import Purpose, Usage
-from windlass.core.questions import APPROVER, Decision, QuestionRow
+from windlass.core.questions import APPROVER, Decision
 from windlass.core.session_summary import SessionSummary, row_of
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Lease, ProvenAnswers, SharedRecord
-from windlass.testing.faults import PowerCut
+from windlass.testing.faults import JournalWrapper, PowerCut
 
 FOR_EVER_S = 1e6
 
@@ -170,10 +171,17 @@ class OutsideWorld:
         return sum(isinstance(fact, StepProposed) for fact in facts)
 
 
-class SimJournal:
+WRITES = ("draw_budget", "settle_budget", "remove_mail", "put_blob")
+"""Methods of a journal that change it, apart from those that are written out below."""
+READS_OF_DISK = ("read_mail", "read_questions")
+"""Methods that wait for the disk; the others answer at once."""
+
+
+class SimJournal(JournalWrapper):
     """A journal that waits as a disk does, in a process that may die at a write."""
 
     def __init__(self, outside: OutsideWorld, power: ProcessPower) -> None:
+        super().__init__(outside.store)
         self._outside = outside
         self._store = outside.store
         self._power = power
@@ -181,6 +189,7 @@ class SimJournal:
         self._recorded: set[tuple[str, int]] = set()
         """What this process wrote: the answers of its own approver are among it."""
 
+    @override
     async def find_proven(self, session: str) -> ProvenAnswers | None:
         """Believe answers that came from elsewhere, as if a service had signed them.
 
@@ -197,11 +206,13 @@ class SimJournal:
         grants = [fact.grant for fact in answers if fact.grant is not None]
         return ProvenAnswers(frozenset(fact.call_id for fact in answers), grants)
 
+    @override
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         await asyncio.sleep(self._wait_s)
         self._power.check_on()
         return await self._store.read(session, after)
 
+    @override
     def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
         return asyncio.create_task(self._append_facts(session, facts, row), name="journal")
 
@@ -222,33 +233,36 @@ class SimJournal:
             power.has_written = power.has_run and not isinstance(facts[-1], RunEnded)
         power.end_write(write)
 
+    @override
     async def lease(self, session: str) -> Lease:
         self._power.check_on()
         lease = await self._store.lease(session)
         self._power.leases.append(lease)
         return _PoweredLease(lease, self._power)
 
-    async def is_leased(self, session: str) -> bool:
+    @override
+    async def visit(self, session: str) -> Lease:
+        return await self.lease(session)
+
+    @override
+    async def _call_journal(
+        self, name: str, method: Callable[..., Awaitable[Any]], *given: object, **options: object
+    ) -> object:
+        """Call the store. A process that died before or meanwhile learns nothing of it."""
+        if name in WRITES:
+            self._power.begin_write()
+            write = self._power.writes
+            answer = await method(*given, **options)
+            self._power.end_write(write)
+            return answer
+        if name in READS_OF_DISK:
+            await asyncio.sleep(self._wait_s)
         self._power.check_on()
-        return await self._store.is_leased(session)
-
-    async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
-        self._power.begin_write()
-        write = self._power.writes
-        amount = await self._store.draw_budget(budget, session, run, wanted)
-        self._power.end_write(write)
-        return amount
-
-    async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
-        self._power.begin_write()
-        write = self._power.writes
-        await self._store.settle_budget(budget, session, run, spent)
-        self._power.end_write(write)
-
-    async def read_spending(self, budget: Budget) -> Amount:
+        answer = await method(*given, **options)
         self._power.check_on()
-        return await self._store.read_spending(budget)
+        return answer
 
+    @override
     async def post_mail(
         self, session: str, message: Mail, *, by: str = "", key: str = ""
     ) -> MailReceipt:
@@ -261,44 +275,23 @@ class SimJournal:
         self._power.end_write(write)
         return receipt
 
-    async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
-        await asyncio.sleep(self._wait_s)
-        self._power.check_on()
-        return await self._store.read_mail(session, lane, after)
-
-    async def read_questions(self, session: str) -> Sequence[QuestionRow]:
-        await asyncio.sleep(self._wait_s)
-        self._power.check_on()
-        return await self._store.read_questions(session)
-
-    async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
-        self._power.begin_write()
-        write = self._power.writes
-        await self._store.remove_mail(session, lane, upto)
-        self._power.end_write(write)
-
-    async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
-        self._power.check_on()
-        await self._store.wait_for_mail(session, lane, after)
-        self._power.check_on()
-
-    async def list_mailed(self, limit: int = 100) -> Sequence[str]:
-        self._power.check_on()
-        return await self._store.list_mailed(limit)
-
     # The quota of the provider is shared by records. Nobody waits for them in a process that died.
 
+    @override
     async def get_record(self, kind: str, name: str) -> SharedRecord | None:
         await self._wait_for_records()
         return await self._store.get_record(kind, name)
 
+    @override
     async def put_record(self, kind: str, name: str, data: bytes, version: int) -> SharedRecord:
         await self._wait_for_records()
         return await self._store.put_record(kind, name, data, version)
 
+    @override
     async def delete_record(self, kind: str, name: str, version: int | None = None) -> bool:
         return await self._store.delete_record(kind, name, version)
 
+    @override
     async def list_records(
         self, kind: str, after: str = "", limit: int = 100
     ) -> Sequence[SharedRecord]:
@@ -319,22 +312,30 @@ class _PoweredLease:
         if self._power.on:
             self._lease.release()
 
+    async def confirm(self) -> bool:
+        self._power.check_on()
+        return await self._lease.confirm()
 
-class IntruderJournal:
+
+class IntruderJournal(JournalWrapper):
     """The journal as a second process sees it: it may read, and everything else is refused."""
 
     def __init__(self, outside: OutsideWorld, first: ProcessPower) -> None:
+        super().__init__(outside.store)
         self._outside = outside
         self._first = first
 
+    @override
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         return await self._outside.store.read(session, after)
 
+    @override
     def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
         del row
         self._outside.problems.append(f"a second process wrote {facts[0]} into {session}")
         raise SessionBusy("an intruder may not write")
 
+    @override
     async def lease(self, session: str) -> Lease:
         lease = await self._outside.store.lease(session)
         lease.release()
@@ -343,17 +344,17 @@ class IntruderJournal:
             self._outside.problems.append("a second process got the lease of a living one")
         raise SessionBusy("the first process has ended, and so has this one")
 
-    async def is_leased(self, session: str) -> bool:
-        return await self._outside.store.is_leased(session)
+    @override
+    async def visit(self, session: str) -> Lease:
+        return await self.lease(session)
 
-    async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
-        raise AssertionError(f"{session} {run} draws {wanted} on {budget.name}")
-
-    async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
-        raise AssertionError(f"{session} {run} settles {spent} with {budget.name}")
-
-    async def read_spending(self, budget: Budget) -> Amount:
-        return await self._outside.store.read_spending(budget)
+    @override
+    async def _call_journal(
+        self, name: str, method: Callable[..., Awaitable[Any]], *given: object, **options: object
+    ) -> object:
+        if name in WRITES:
+            raise AssertionError(f"a second process calls {name} with {given}")
+        return await method(*given, **options)
 
 
 def make_prompt(plan: SessionPlan, number: int) -> str:

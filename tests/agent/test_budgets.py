@@ -166,8 +166,6 @@ def test_a_budget_that_cannot_be_held_is_refused() -> None:
     """P6: before anything is spent."""
     with pytest.raises(ConfigError, match="price"):
         Agent(ScriptedModel([]), budgets=[Budget("team", usd=CENT)])
-    with pytest.raises(ConfigError, match="cannot keep budgets"):
-        Agent(priced(), budgets=[Budget("team", usd=CENT)], journal=_Bare())
     with pytest.raises(ConfigError, match="the same name"):
         Agent(priced(), budgets=[Budget("team", usd=CENT), Budget("team", tokens=5)])
     for usd, tokens in ((None, None), (Decimal(0), None), (Decimal(-1), None), (None, 0)):
@@ -175,14 +173,6 @@ def test_a_budget_that_cannot_be_held_is_refused() -> None:
             Budget("team", usd, tokens)
     with pytest.raises(ValueError, match="hour, day or month"):
         Budget("team", usd=CENT, per="week")  # type: ignore[arg-type]
-
-
-class _Bare:
-    """A journal that can do no more than it must."""
-
-    def __init__(self) -> None:
-        journal = MemoryJournal()
-        self.read, self.append = journal.read, journal.append
 
 
 async def test_a_run_in_which_nothing_happens_is_ended(clock: VirtualClock) -> None:

@@ -21,7 +21,7 @@ from windlass.core.events import LimitsRaised, MailRefused, RunContinued, RunPau
 from windlass.core.fold.run import fold
 from windlass.core.mail import PauseMail, SteerMail
 from windlass.journals.memory import MemoryJournal
-from windlass.testing import BareJournal, ScriptedModel, call
+from windlass.testing import ScriptedModel, call
 from windlass.testing.journals import append_facts
 
 
@@ -122,9 +122,6 @@ async def test_mistakes_are_explained() -> None:
         await windlass.steer(journal, "orders", " ")
     with pytest.raises(ConfigError, match="no limit"):
         await windlass.raise_limits(journal, "orders", RaisedLimits())
-    bare = BareJournal(journal)
-    with pytest.raises(ConfigError, match="takes no messages"):
-        await windlass.steer(bare, "orders", "Hurry.")
 
 
 @pytest.mark.contract("D3")

@@ -11,7 +11,7 @@ from windlass.core.fold.run import fold
 from windlass.core.limits import Amount
 from windlass.core.setup import ModelInfo, Price
 from windlass.journals.memory import MemoryJournal
-from windlass.testing import BareJournal, ScriptedModel, say, usage
+from windlass.testing import ScriptedModel, say, usage
 
 pytestmark = pytest.mark.contract("B1")
 PRICED = ModelInfo("test:model", price=Price(Decimal(1), Decimal(1)))
@@ -93,8 +93,5 @@ async def test_a_budget_that_could_not_be_held_is_refused() -> None:
     unpriced = Agent(ScriptedModel([]), journal=MemoryJournal())
     with pytest.raises(ConfigError, match="price"):
         await unpriced.run("Go.", budgets=[MINE])
-    bare: Any = BareJournal(MemoryJournal())
-    with pytest.raises(ConfigError, match="cannot keep budgets"):
-        await make_agent(bare).run("Go.", budgets=[MINE])
     with pytest.raises(ConfigError, match="same name"):
         await make_agent(MemoryJournal(), budgets=[TEAM]).run("Go.", budgets=[TEAM])

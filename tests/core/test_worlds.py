@@ -24,6 +24,7 @@ from windlass.core.events import (
     CallFinished,
     CallWaiting,
     ContextCompacted,
+    EntryKept,
     Fact,
     KnowledgeRecalled,
     LookupsPlanned,
@@ -83,7 +84,8 @@ def test_the_worlds_come_to_every_move_and_every_fact() -> None:
     assert set(moves) == set(get_args(Move))
     # A session is imported from outside of any world: tests/adversary/test_hostile_exports.py.
     # A call waits for its sub-agent only where there is one: proof/simulate.
-    outside = {SessionImported, CallWaiting, AnswerForwarded}
+    # Entries are no part of a session: tests/journals/test_completing.py.
+    outside = {SessionImported, CallWaiting, AnswerForwarded, EntryKept}
     assert set(kinds) == set(get_args(Fact)) - outside
     assert set(hows) == set(get_args(CompactionMethod))
     assert min(moves.values()) >= 10

@@ -14,7 +14,8 @@ from windlass.core.audit.replay import replay
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.ports import Journal
+from windlass.ports import FactStore, Journal
+from windlass.testing import BareJournal
 
 WHENS: tuple[When, ...] = ("before", "after")
 
@@ -25,6 +26,17 @@ def in_memory() -> Open:
     @asynccontextmanager
     async def opened() -> AsyncIterator[Journal]:
         yield journal
+
+    return opened
+
+
+def in_small_store() -> Open:
+    """A store that only reads and appends: mail, budgets and records are streams in it."""
+    store = BareJournal(MemoryJournal())
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[FactStore]:
+        yield store
 
     return opened
 
@@ -117,6 +129,29 @@ async def test_dead_again_and_again_in_memory() -> None:
             (rolls.randint(1, APPENDS // 6), rolls.choice(WHENS)) for _ in range(8)
         ]
         _sound(await play_story(in_memory(), *cuts), twin, f"at {cuts}")
+
+
+@pytest.mark.leaves_tasks
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+async def test_dead_at_a_record_of_a_small_store(first: int) -> None:
+    """J2, J3, J4, J5: an entry of a stream is a record too."""
+    twin = await play_story(in_small_store())
+    assert twin.appends > APPENDS
+    await tried(lambda _: in_small_store(), every(twin.appends, 4, first))
+
+
+@pytest.mark.leaves_tasks
+@pytest.mark.slow
+async def test_dead_again_and_again_in_a_small_store() -> None:
+    """J4, J5."""
+    twin = await play_story(in_small_store())
+    for seed in range(12):
+        rolls = random.Random(seed)
+        cuts: list[tuple[int, When]] = [
+            (rolls.randint(1, twin.appends // 6), rolls.choice(WHENS)) for _ in range(8)
+        ]
+        _sound(await play_story(in_small_store(), *cuts), twin, f"at {cuts}")
 
 
 @pytest.mark.realtime

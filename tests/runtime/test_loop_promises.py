@@ -41,7 +41,7 @@ from windlass.core.setup import LoopPolicy, ModelInfo, Price
 from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, Modify
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import CallContext, Journal
+from windlass.ports import CallContext, GivenJournal
 from windlass.runtime.attempt import CLOSE_S
 from windlass.testing import (
     BareJournal,
@@ -86,7 +86,7 @@ def results_of(result: RunResult[str]) -> list[tuple[str, str]]:
     ]
 
 
-async def facts_of(journal: Journal) -> Sequence[Fact]:
+async def facts_of(journal: GivenJournal) -> Sequence[Fact]:
     return await journal.read(SESSION)
 
 

@@ -49,6 +49,7 @@ from windlass.core.mail import (
     SteerMail,
 )
 from windlass.core.messages import TextPart
+from windlass.journals.completing import complete_journal
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
     BareJournal,
@@ -471,6 +472,8 @@ async def test_a_mailbox_that_fails_is_told_in_one_line(
     assert not [record for record in caplog.records if record.exc_info or record.exc_text]
 
 
-async def test_a_journal_without_a_mailbox_works_as_before(clock: VirtualClock) -> None:
-    scene = Scene(clock, LONG, "Done.", journal=BareJournal(MemoryJournal(now=clock.now)))
+async def test_a_store_that_only_reads_and_appends_is_driven(clock: VirtualClock) -> None:
+    """D4, J5: its mailbox is a stream in it."""
+    store = complete_journal(BareJournal(MemoryJournal(now=clock.now)), clock.now)
+    scene = Scene(clock, LONG, "Done.", journal=store)
     assert (await scene.start()).completed

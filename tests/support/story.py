@@ -20,7 +20,8 @@ from windlass.core.result import RunResult, build_result, open_questions
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask, Deny, Verdict
 from windlass.core.view import Prompt
-from windlass.ports import GateRequest, Journal, SharedBudgets
+from windlass.journals.completing import complete_journal
+from windlass.ports import GateRequest, GivenJournal
 from windlass.testing import (
     FixedGate,
     PowerCut,
@@ -40,7 +41,7 @@ PROMPT = "Work through ticket #17."
 PROCESSES_MAX = 40
 LONG = "It says a good deal about the matter, none of which is news to anybody here. " * 10
 
-Open = Callable[[], AbstractAsyncContextManager[Journal]]
+Open = Callable[[], AbstractAsyncContextManager[GivenJournal]]
 """Opens the journal as a process would that has just started."""
 When = Literal["before", "after"]
 
@@ -89,7 +90,7 @@ class StoryWorld:
 class StoryProcess:
     """One life: its tools and models stop when it is dead."""
 
-    def __init__(self, outside: StoryWorld, store: Journal, at: int, when: When) -> None:
+    def __init__(self, outside: StoryWorld, store: GivenJournal, at: int, when: When) -> None:
         self.outside = outside
         self.store = store
         self.journal = PowerCutJournal(store, at, when)
@@ -286,8 +287,7 @@ async def play_story(store: Open, *cuts: tuple[int, When]) -> FinishedStory:
             process = StoryProcess(outside, opened, at - since_cut if at else 0, when)
             result = await _run_process(process)
             facts = await opened.read(SESSION)
-            assert isinstance(opened, SharedBudgets)
-            spent = (await opened.read_spending(BUDGET)).tokens or 0
+            spent = (await complete_journal(opened).read_spending(BUDGET)).tokens or 0
         journal = process.journal
         appends += journal.appends
         since_cut = 0 if journal.dead else since_cut + journal.appends

@@ -11,12 +11,12 @@ from typing import Any
 
 from measures.journal.postgres import run_server
 from meter import BenchRow, Work, race_contestants
+from typing_extensions import override
 from world import TextWatcher, make_agent, script_steps
 
 import windlass
 from windlass import Agent, Event, RaisedLimits
-from windlass.core.events import Fact
-from windlass.core.session_summary import SessionSummary
+from windlass.core.mail import Letter, MailLane
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.journals.urls import open_journal
@@ -44,24 +44,25 @@ def measure(starts: int, posts: int, watchers: int, rounds: int) -> list[BenchRo
     return rows
 
 
-class _FactsAlone:
-    """A journal in memory without mailbox, leases, catalogue and live channel."""
+class _DeafJournal(MemoryJournal):
+    """A journal in memory whose mailbox is always empty."""
 
-    def __init__(self) -> None:
-        self._facts = MemoryJournal()
+    @override
+    async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
+        del session, lane, after
+        return ()
 
-    async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
-        return await self._facts.read(session, after)
-
-    def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
-        return self._facts.append(session, facts, row)
+    @override
+    async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
+        del session, lane, after
+        await asyncio.get_running_loop().create_future()
 
 
 def _measure_alone(rounds: int) -> BenchRow:
     """A step of a run that can be spoken to and is not; the floor is a run that cannot be."""
     times = race_contestants(
         {
-            "floor": lambda: _run_alone(_FactsAlone()),
+            "floor": lambda: _run_alone(_DeafJournal()),
             "windlass": lambda: _run_alone(MemoryJournal()),
         },
         rounds,

@@ -15,6 +15,7 @@ from meter import BenchRow, Work, child_environment, race_contestants
 
 from windlass import Agent, TextDelta
 from windlass.core.events import Event, ReplyEnd, ReplyPiece
+from windlass.core.live_batch import LiveBatch
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
@@ -29,12 +30,23 @@ GAP_S = 0.02
 """Seconds between two deltas."""
 
 
+class _SilentSender:
+    """Sends nothing."""
+
+    def send(self, batch: LiveBatch) -> None:
+        """Drop what is sent."""
+        del batch
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 class _MemoryWithout(MemoryJournal):
-    open_live: Any = None
+    open_live: Any = staticmethod(lambda *_: _SilentSender())
 
 
 class _SqliteWithout(SqliteJournal):
-    open_live: Any = None
+    open_live: Any = staticmethod(lambda *_: _SilentSender())
 
 
 def measure(count: int, rounds: int, deltas: int) -> list[BenchRow]:

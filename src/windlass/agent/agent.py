@@ -35,8 +35,7 @@ from windlass.core.limits import Limits
 from windlass.core.result import OutputT, RunResult
 from windlass.core.session_summary import check_session, check_text
 from windlass.core.verdicts import PersonAnswer
-from windlass.journals.memory import MemoryJournal
-from windlass.ports import AsyncClosableJournal, ClosableJournal, Journal, Model, Watcher
+from windlass.ports import GivenJournal, Model, Watcher
 from windlass.runtime.driver import Opening
 from windlass.tools.function import Tool
 
@@ -78,11 +77,8 @@ class Agent(BuiltAgent, Generic[OutputT]):
         self._background = BackgroundLoop()
         finalize(self, self._background.stop)
 
-    def with_journal(self, journal: Journal) -> "Agent[OutputT]":
-        """Return the same agent with another journal. The caller closes the journal itself.
-
-        Raises ConfigError if the agent has shared budgets and the journal cannot keep them.
-        """
+    def with_journal(self, journal: GivenJournal) -> "Agent[OutputT]":
+        """Return the same agent with another journal. The caller closes the journal itself."""
         return self._with_parts(replace_journal(self._parts, journal))
 
     def _with_parts(self, parts: AgentParts) -> "Agent[OutputT]":
@@ -254,7 +250,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
         mask = self._parts.mask
         with accept_expiry():
             await post_answer(
-                world.journal, asked, call_id, verdict, world.clock, digest=digest, by=by, mask=mask
+                world.journal, asked, call_id, verdict, digest=digest, by=by, mask=mask
             )
         return await self._go_on(root, resumed, on_event)
 
@@ -316,16 +312,14 @@ class Agent(BuiltAgent, Generic[OutputT]):
         """
         self._sessions.close()
         journal = self._parts.world.journal
-        cancel = cancel or isinstance(journal, MemoryJournal)
+        cancel = cancel or not journal.is_kept
         await self._runs.close(cancel=cancel)
         if self._background.is_running:
             closing = self._background.submit(self._runs.close(cancel=cancel))
             await asyncio.wrap_future(closing)
         self._background.stop()
-        if self._owns_journal and isinstance(journal, AsyncClosableJournal):
+        if self._owns_journal:
             await journal.aclose()
-        elif self._owns_journal and isinstance(journal, ClosableJournal):
-            journal.close()
 
     async def steer(self, session: str, prompt: PromptInput, *, by: str = "") -> None:
         """Say something to a run while it is running; it is taken up before the next step.

@@ -2,13 +2,11 @@
 
 Invariant: an answer is a message, and the store decides the question when it accepts it. The driver
 of the run records it; without one, it waits for the next. A question of a sub-agent is answered at
-the top, because only the root of a tree is driven: the root passes the answer on. A journal without
-mailboxes has one writer at a time, so there the answer is recorded at once.
+the top, because only the root of a tree is driven: the root passes the answer on.
 """
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -27,11 +25,10 @@ from windlass.core.session_summary import check_session
 from windlass.core.setup import digest as digest_of
 from windlass.core.state import State, find_call
 from windlass.core.verdicts import PersonAnswer
+from windlass.journals.completing import complete_journal
 from windlass.journals.wording import describe_unknown_session
-from windlass.ports import Clock, Journal, Mailbox
+from windlass.ports import Clock, GivenJournal, Journal
 from windlass.runtime.clock import RealClock
-from windlass.runtime.leases import hold_session
-from windlass.runtime.recorder import Recorder
 from windlass.runtime.session_tree import find_root
 
 
@@ -49,7 +46,7 @@ class AskedQuestion(NamedTuple):
 
 
 async def answer(
-    journal: Journal,
+    journal: GivenJournal,
     session: str,
     call_id: str,
     reply: PersonAnswer,
@@ -63,22 +60,20 @@ async def answer(
     `session` is the run's own session, or that of the sub-agent that asks. Returns the questions
     that still wait; the run resumes when it is driven next, or at once if it is being driven. Give
     the digest that the question showed, and the answer cannot be for other arguments. `clock` is
-    used only with a journal without mailboxes: others judge the expiry by their own.
+    used only with a store of facts: journals judge the expiry by their own.
 
-    Raises NothingToDo if no such question waits, QuestionDecided if it was decided before,
-    ConfigError if the answer does not fit it, and SessionBusy if the session is driven and the
-    journal has no mailboxes.
+    Raises NothingToDo if no such question waits, QuestionDecided if it was decided before, and
+    ConfigError if the answer does not fit it.
     """
+    journal = complete_journal(journal, (clock or RealClock()).now)
     asked = await find_question(journal, check_session(session), call_id)
-    await post_answer(journal, asked, call_id, reply, clock or RealClock(), digest=digest, by=by)
+    await post_answer(journal, asked, call_id, reply, digest=digest, by=by)
     return await list_undecided(journal, await _read_state(journal, asked.root.session))
 
 
 async def list_undecided(journal: Journal, root: State) -> tuple[Question, ...]:
     """Return the open questions of a run and its sub-agents that no accepted answer decides."""
     questions = open_questions(root)
-    if not isinstance(journal, Mailbox):
-        return questions
     decided: set[tuple[str, str]] = set()
     for session in {question.session or root.session for question in questions}:
         rows = await journal.read_questions(session)
@@ -134,25 +129,19 @@ async def post_answer(
     asked: AskedQuestion,
     call_id: str,
     reply: PersonAnswer,
-    clock: Clock,
     *,
     digest: str | None,
     by: str,
     mask: Mask | None = None,
 ) -> ControlReceipt:
-    """Post an answer to the run at the top; without mailboxes, record it where it was asked.
+    """Post an answer to the run at the top.
 
     Raises NothingToDo, QuestionDecided or ConfigError if it does not fit the question.
     """
     mask = mask or build_mask(None)
-    asking = asked.asking
     root = asked.root
-    record = partial(
-        _record_answer, journal, asking.session, call_id, reply, clock, digest, by, mask
-    )
-    if not isinstance(journal, Mailbox) or root.run is None:
-        return await record()
-    message = _make_message(asked, root.run.number, call_id, reply, digest=digest, mask=mask)
+    number = root.run.number if root.run else 0
+    message = _make_message(asked, number, call_id, reply, digest=digest, mask=mask)
     try:
         mail = await journal.post_mail(root.session, message, by=mask.mask_text(str(by)))
     except QuestionDecided as decided:
@@ -162,7 +151,7 @@ async def post_answer(
             with suppress(NothingToDo):
                 await journal.post_mail(root.session, expired, by=CLOCK)
         raise
-    return ControlReceipt(journal, root.session, root.run.number, mail=mail, after=root.seq)
+    return ControlReceipt(journal, root.session, number, mail=mail, after=root.seq)
 
 
 def _make_message(
@@ -186,30 +175,6 @@ def _make_message(
         session=asking.session if asked.is_nested else "",
         grant=grant,
     )
-
-
-async def _record_answer(
-    journal: Journal,
-    session: str,
-    call_id: str,
-    reply: PersonAnswer,
-    clock: Clock,
-    digest: str | None,
-    by: str,
-    mask: Mask,
-) -> ControlReceipt:
-    """Record an answer in a journal without mailboxes, in a session without a driver.
-
-    The sequence number of the append decides which of two answers counts.
-    """
-    with await hold_session(journal, session):
-        state = await _read_state(journal, session)
-        recorder = Recorder(journal, clock, state, mask)
-        now = max(clock.now(), state.at)
-        fact = make_answer(state, call_id, reply, now, digest=digest, by=by)
-        await recorder.record(fact)
-        run = state.run.number if state.run else 0
-        return ControlReceipt(journal, session, run, fact=recorder.last_fact or fact)
 
 
 async def _read_state(journal: Journal, session: str) -> State:

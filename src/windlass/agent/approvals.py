@@ -44,7 +44,7 @@ from windlass.core.verdicts import (
 )
 from windlass.journals.question_rules import no_question_error, other_arguments_error
 from windlass.logs import get_logger
-from windlass.ports import Approver, Clock, Mailbox, World
+from windlass.ports import Approver, Clock, World
 from windlass.ports.gates import ApproverReply
 from windlass.runtime.mailbox import TakeMail
 from windlass.runtime.recorder import Recorder
@@ -245,8 +245,7 @@ async def _give_answer(
 ) -> bool:
     """Post the answer of this driver, and take what was posted. Returns whether one was accepted.
 
-    If the question was decided elsewhere first, that decision counts. A journal without mailboxes
-    has no other way in, so the answer is recorded at once.
+    If the question was decided elsewhere first, that decision counts.
     """
     journal = world.journal
     state = recorder.state
@@ -255,11 +254,6 @@ async def _give_answer(
         return True
     now = max(world.clock.now(), state.at)
     call_id = question.call.id
-    if not isinstance(journal, Mailbox) or not await has_row(journal, state.session, call_id):
-        await recorder.record_from(
-            lambda state: (_answer_or_deny(state, question, reply, now, by),)
-        )
-        return True
     fact = recorder.mask.mask_fact(_answer_or_deny(state, question, reply, now, by))
     grant = fact.grant if isinstance(fact, CallAnswered) else None
     message = AnswerMail(
@@ -279,12 +273,6 @@ async def _give_answer(
     # A mailbox that fails stops no run, but a journal that could not keep the answer does.
     recorder.raise_failure()
     return True
-
-
-async def has_row(mailbox: Mailbox, session: str, call_id: str) -> bool:
-    """Whether a store keeps an open question."""
-    rows = await mailbox.read_questions(session)
-    return any(row.call_id == call_id for row in rows)
 
 
 def _answer_or_deny(

@@ -31,14 +31,15 @@ from windlass.core.session_summary import check_text
 from windlass.core.setup import DEFAULT_RETRIES, LoopPolicy, Setup, fill_loop_defaults
 from windlass.core.suggestions import suggest_names
 from windlass.environ import read_environment
+from windlass.journals.completing import complete_journal
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import (
     Approver,
     BlobStore,
     Gate,
+    GivenJournal,
     Journal,
     Model,
-    SharedRecords,
     Timeouts,
     Tools,
     UndoableTools,
@@ -117,17 +118,13 @@ def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptio
     return AgentParts(world, setup, mask, function, options.get("telemetry"))
 
 
-def replace_journal(parts: AgentParts, journal: Journal) -> AgentParts:
-    """Return the parts of the same agent with another journal.
-
-    Raises ConfigError if the agent has shared budgets and the journal cannot keep them.
-    """
-    check_budgets(parts.setup, journal)
-    blobs = _blobs_only(journal) if isinstance(journal, BlobStore) else None
+def replace_journal(parts: AgentParts, given: GivenJournal) -> AgentParts:
+    """Return the parts of the same agent with another journal."""
+    journal = complete_journal(given, parts.world.clock.now)
     governor = parts.world.governor
     if isinstance(governor, ProviderGovernor):
-        governor = governor.share_through(_find_records(journal))
-    world = replace(parts.world, journal=journal, blobs=blobs, governor=governor)
+        governor = governor.share_through(journal)
+    world = replace(parts.world, journal=journal, blobs=_blobs_only(journal), governor=governor)
     return replace(parts, world=world)
 
 
@@ -203,7 +200,8 @@ def _build_world(
         if offered_max and len(offered) > offered_max:
             toolbox = toolbox.with_search()
     approver = as_async_approver(options.get("approver"))
-    journal = _open_journal(options.get("journal"))
+    clock = options.get("clock") or RealClock()
+    journal = complete_journal(_open_journal(options.get("journal")), clock.now)
     return World(
         models={model.info.name: model for model in models},
         tools=toolbox,
@@ -211,8 +209,8 @@ def _build_world(
         approver=approver,
         agent=check_text("name", options.get("name", "")),
         journal=journal,
-        blobs=_blobs_only(journal) if isinstance(journal, BlobStore) else None,
-        clock=options.get("clock") or RealClock(),
+        blobs=_blobs_only(journal),
+        clock=clock,
         timeouts=timeouts,
         schemas={spec.name: JsonSchema(spec.parameters) for spec in _all_specs(toolbox)},
         check_output=None if output.is_text else output.describe_mismatch,
@@ -228,11 +226,7 @@ def _build_governor(options: AgentOptions, journal: Journal) -> ProviderGovernor
     governor = options.get("governor")
     if governor is not None:
         return governor
-    return ProviderGovernor(_find_records(journal), clock=options.get("clock"))
-
-
-def _find_records(journal: Journal) -> SharedRecords | None:
-    return journal if isinstance(journal, SharedRecords) else None
+    return ProviderGovernor(journal, clock=options.get("clock"))
 
 
 def _all_specs(tools: Tools) -> tuple[ToolSpec, ...]:
@@ -240,7 +234,7 @@ def _all_specs(tools: Tools) -> tuple[ToolSpec, ...]:
     return (*tools.specs, *(tools.undo_specs if isinstance(tools, UndoableTools) else ()))
 
 
-def _open_journal(given: Journal | str | None) -> Journal:
+def _open_journal(given: GivenJournal | str | None) -> GivenJournal:
     if isinstance(given, str | PurePath):
         return lazy_imports.open_journal(given)
     return given if given is not None else MemoryJournal()
@@ -287,7 +281,7 @@ def _build_setup(world: World, settings: Setup) -> Setup:
         setup = msgspec.convert(msgspec.to_builtins(setup), type=Setup)
     except msgspec.ValidationError as error:
         raise ConfigError(f"a setting has the wrong type: {error}") from None
-    check_budgets(setup, world.journal)
+    check_budgets(setup)
     _check_tool_choice(setup)
     return setup
 

@@ -46,7 +46,7 @@ from windlass.core.limits import Limits, RaisedLimits
 from windlass.core.messages import Charge, TextPart
 from windlass.core.result import Question, RunResult, build_result
 from windlass.core.state import State
-from windlass.ports import CallContext, CallerRun, Journal, Mailbox
+from windlass.ports import CallContext, CallerRun, Journal
 from windlass.runtime.driver import Opening, RunDriver
 from windlass.runtime.run_control import RunControl
 
@@ -292,8 +292,6 @@ def _refuse_opening(state: State) -> Sequence[Fact]:
 
 async def _listen_for_mail(journal: Journal, sessions: set[str]) -> list[asyncio.Task[None]]:
     """Return a task for each session that ends when there may be mail for it."""
-    if not isinstance(journal, Mailbox):
-        return []
     waiters: list[asyncio.Task[None]] = []
     for session in sorted(sessions):
         state = fold(session, await journal.read(session))
@@ -301,10 +299,10 @@ async def _listen_for_mail(journal: Journal, sessions: set[str]) -> list[asyncio
     return waiters
 
 
-async def _wait_for_mail(mailbox: Mailbox, session: str, after: int) -> None:
+async def _wait_for_mail(journal: Journal, session: str, after: int) -> None:
     """Wait until there is mail; a store may wake its waiters without a reason."""
-    while not await mailbox.read_mail(session, "control", after):
-        await mailbox.wait_for_mail(session, "control", after)
+    while not await journal.read_mail(session, "control", after):
+        await journal.wait_for_mail(session, "control", after)
 
 
 class _ChargesSoFar(msgspec.Struct, frozen=True):

@@ -38,9 +38,9 @@ from windlass.core.result import RunResult, build_result
 from windlass.core.secrets.mask import Mask
 from windlass.core.state import CallState, State
 from windlass.logs import get_logger
-from windlass.ports import Clock, Journal, Mailbox
+from windlass.ports import Clock, Journal
 from windlass.runtime.clock import RealClock
-from windlass.runtime.leases import hold_session
+from windlass.runtime.leases import hold_session, release_after
 from windlass.runtime.mailbox import refuse_letter
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.session_tree import find_root
@@ -218,9 +218,7 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
         charges = await self.end_children(state, end)
         end = replace(end, charges=tuple(chain.from_iterable(charges.values())))
         end = add_undo(end, state.setup)
-        letters: Sequence[Letter] = ()
-        if isinstance(self.journal, Mailbox):
-            letters = await self.journal.read_mail(session, "control", state.mail_taken)
+        letters = await self.journal.read_mail(session, "control", state.mail_taken)
         before = [letter for letter in letters if not end.mail or letter.number < end.mail]
         behind = [letter for letter in letters if end.mail and letter.number > end.mail]
 
@@ -235,7 +233,7 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
             *refuse(behind),
         )
         await settle_budgets(self.journal, recorder.state)
-        if letters and isinstance(self.journal, Mailbox):
+        if letters:
             await self.journal.remove_mail(session, "control", letters[-1].number)
         written = await self.journal.read(session, state.seq)
         return next((fact for fact in written if isinstance(fact, RunEnded)), end)
@@ -279,7 +277,8 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
         has_posted = False
         while True:
             try:
-                with await hold_session(self.journal, session):
+                # As a driver of the tree, which may fence off what is left of an earlier one.
+                with release_after(await self.journal.lease(session)):
                     state = await self._read_state(session)
                     if state.is_active:
                         await self.end_run(state, end, "the run was cancelled with its caller")
@@ -308,8 +307,6 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
 
     async def _refuse_mail(self, state: State) -> None:
         """Refuse all that is in the mailbox of a session whose lease the caller holds."""
-        if not isinstance(self.journal, Mailbox):
-            return
         session = state.session
         control = await self.journal.read_mail(session, "control", state.mail_taken)
         prompts = await self.journal.read_mail(session, "prompts", state.prompts_taken)
@@ -323,7 +320,7 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
 
     async def _post_cancel(self, child: State, by: str) -> bool:
         """Ask the driver of a sub-agent to end its run. Returns whether that was possible."""
-        if not isinstance(self.journal, Mailbox) or child.run is None:
+        if child.run is None:
             return False
         message = CancelMail(run=child.run.number, reason=CALLER_ENDED)
         try:

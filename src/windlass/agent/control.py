@@ -43,15 +43,14 @@ from windlass.core.mail import (
 )
 from windlass.core.session_summary import check_session
 from windlass.core.state import RunState, State
+from windlass.journals.completing import complete_journal
 from windlass.journals.wording import describe_unknown_session
-from windlass.ports import AppendSignals, Journal, Mailbox
+from windlass.ports import GivenJournal, Journal
 from windlass.runtime.clock import RealClock
 from windlass.runtime.leases import hold_session
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.session_tree import find_root
 
-POLL_S = 0.2
-"""How often a journal that cannot tell of appends is read."""
 WAKE_S = 5.0
 """How long to wait for an append before looking again all the same."""
 CANCELLED_FIRST = "the run was cancelled before anybody took the message"
@@ -105,9 +104,6 @@ async def wait_for_change(
     journal: Journal, session: str, after: int, wait_s: float = WAKE_S
 ) -> None:
     """Return when the session may have facts after a number, or after a while without one."""
-    if not isinstance(journal, AppendSignals):
-        await asyncio.sleep(min(POLL_S, wait_s))
-        return
     with suppress(TimeoutError):
         async with asyncio.timeout(wait_s):
             await journal.wait_for_append(session, after)
@@ -115,9 +111,6 @@ async def wait_for_change(
 
 async def wait_for_work(journal: Journal, session: str, after: int) -> None:
     """Return when a session that waits may need a driver: it has new facts, or a message."""
-    if not isinstance(journal, Mailbox):
-        await wait_for_change(journal, session, after)
-        return
     taken = fold(session, await journal.read(session)).mail_taken
     waits = {
         asyncio.create_task(wait_for_change(journal, session, after)),
@@ -132,7 +125,7 @@ async def wait_for_work(journal: Journal, session: str, after: int) -> None:
 
 
 async def steer(
-    journal: Journal,
+    journal: GivenJournal,
     session: str,
     prompt: PromptInput,
     *,
@@ -156,7 +149,12 @@ async def steer(
 
 
 async def pause(
-    journal: Journal, session: str, reason: str = "", *, run: int | None = None, by: str = ""
+    journal: GivenJournal,
+    session: str,
+    reason: str = "",
+    *,
+    run: int | None = None,
+    by: str = "",
 ) -> ControlReceipt:
     """Stop a run before its next request, until somebody resumes it. Raises what `steer` raises."""
     target = await find_open_run(journal, session, run)
@@ -165,7 +163,7 @@ async def pause(
 
 
 async def resume(
-    journal: Journal, session: str, *, run: int | None = None, by: str = ""
+    journal: GivenJournal, session: str, *, run: int | None = None, by: str = ""
 ) -> ControlReceipt:
     """End the pause of a run. If nobody drives it, it goes on when somebody does.
 
@@ -189,9 +187,7 @@ async def withdraw_pause(journal: Journal, session: str, *, by: str = "") -> boo
     Whoever drives the run next takes both, and goes on.
     """
     # Looked at first, because most sessions have no message, and reading them may take long.
-    if not isinstance(journal, Mailbox) or not _will_pause(
-        await journal.read_mail(session, "control")
-    ):
+    if not _will_pause(await journal.read_mail(session, "control")):
         return False
     try:
         target = await find_open_run(journal, session, None)
@@ -213,8 +209,6 @@ def _will_pause(letters: Sequence[Letter]) -> bool:
 
 async def count_queued(journal: Journal, sessions: Collection[str]) -> dict[str, int]:
     """Return how many prompts wait in the queues of these sessions, for those that have any."""
-    if not isinstance(journal, Mailbox):
-        return {}
     counts: dict[str, int] = {}
     for session in sessions:
         if not await journal.read_mail(session, "prompts"):
@@ -226,7 +220,7 @@ async def count_queued(journal: Journal, sessions: Collection[str]) -> dict[str,
 
 
 async def raise_limits(
-    journal: Journal,
+    journal: GivenJournal,
     session: str,
     limits: RaisedLimits,
     *,
@@ -248,7 +242,7 @@ async def raise_limits(
 
 
 async def cancel(
-    journal: Journal,
+    journal: GivenJournal,
     session: str,
     reason: str = "cancelled",
     *,
@@ -266,10 +260,10 @@ async def cancel(
     while True:
         fact = await _end_undriven(target, str(by), mail)
         if fact is not None:
-            return ControlReceipt(journal, session, target.number, fact=fact)
+            return ControlReceipt(target.journal, session, target.number, fact=fact)
         if mail is not None:
             return ControlReceipt(
-                journal, session, target.number, mail=mail, after=target.state.seq
+                target.journal, session, target.number, mail=mail, after=target.state.seq
             )
         # The driver may let go of the run before it reads this, so it is looked at once more.
         receipt = await target.post(CancelMail(run=target.number, reason=text), by=by)
@@ -289,16 +283,13 @@ class OpenRun(msgspec.Struct, frozen=True):
 
     async def post(self, message: ControlMail, *, by: str, key: str = "") -> ControlReceipt:
         """Put a message into the mailbox of the session."""
-        mailbox = require_mailbox(self.journal)
-        mail = await mailbox.post_mail(self.state.session, message, by=str(by), key=key)
+        mail = await self.journal.post_mail(self.state.session, message, by=str(by), key=key)
         # The same key gives the receipt of the first post, whose fact may be on record already.
         after = 0 if key else self.state.seq
         return ControlReceipt(self.journal, self.state.session, self.number, mail=mail, after=after)
 
     async def waiting_letters(self) -> Sequence[Letter]:
         """Return the control messages that nobody has taken yet."""
-        if not isinstance(self.journal, Mailbox):
-            return ()
         return await self.journal.read_mail(self.state.session, "control", self.state.mail_taken)
 
     async def write_if_free(self, fact: Fact) -> ControlReceipt | None:
@@ -328,9 +319,10 @@ class OpenRun(msgspec.Struct, frozen=True):
         return ControlReceipt(self.journal, session, self.number, fact=found)
 
 
-async def find_open_run(journal: Journal, session: str, run: int | None) -> OpenRun:
+async def find_open_run(journal: GivenJournal, session: str, run: int | None) -> OpenRun:
     """Return the open run of a session. Raises NothingToDo if there is none, or another number."""
     session = check_session(session)
+    journal = complete_journal(journal)
     state = fold(session, await journal.read(session))
     if not state.seq:
         raise NothingToDo(await describe_unknown_session(journal, session))
@@ -365,16 +357,6 @@ def check_takes_steering(state: State) -> None:
             f"the open run of session {state.session} undoes an earlier one and asks no model: "
             "start a new run when it has ended"
         )
-
-
-def require_mailbox(journal: Journal) -> Mailbox:
-    """Return the journal as a mailbox. Raises ConfigError if it takes no messages."""
-    if isinstance(journal, Mailbox):
-        return journal
-    raise ConfigError(
-        f"{type(journal).__name__} takes no messages, so a run in it can only be spoken to by the "
-        "process that drives it: use a journal with a mailbox"
-    )
 
 
 async def _end_undriven(target: OpenRun, by: str, mail: MailReceipt | None) -> Fact | None:

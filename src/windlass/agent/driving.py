@@ -24,7 +24,7 @@ from windlass.core.mail import Letter, PromptMail
 from windlass.core.result import RunResult, build_result
 from windlass.core.state import State
 from windlass.logs import get_logger
-from windlass.ports import Journal, Mailbox, SignedMail, Watcher
+from windlass.ports import Journal, Watcher
 from windlass.runtime.driver import Opening
 from windlass.runtime.mailbox import refuse_letter
 
@@ -174,15 +174,14 @@ class SessionDriver:
 
     async def has_queue(self, session: str) -> bool:
         """Return whether prompts wait in the queue of a session."""
-        journal = self._journal
-        if not isinstance(journal, Mailbox) or not await journal.read_mail(session, "prompts"):
+        if not await self._journal.read_mail(session, "prompts"):
             return False
         # A prompt that has become a run stays in the mailbox for a moment.
         return bool(await self.read_letters(await self._runs.read_state(session), "prompts"))
 
     def continue_queue(self, session: str) -> None:
         """Begin the prompts of a session in the background, as soon as it is free."""
-        if isinstance(self._journal, Mailbox) and not self._is_closed:
+        if not self._is_closed:
             self._runs.start_task(self._continue_queue(session))
 
     async def _continue_queue(self, session: str) -> None:
@@ -214,8 +213,6 @@ class SessionDriver:
     async def read_letters(self, state: State, lane: str) -> Sequence[Letter]:
         """Return the messages of a lane that no fact carries yet."""
         journal = self._journal
-        if not isinstance(journal, Mailbox):
-            return ()
         if lane == "prompts":
             return await journal.read_mail(state.session, "prompts", state.prompts_taken)
         return await journal.read_mail(state.session, "control", state.mail_taken)
@@ -271,10 +268,7 @@ class SessionDriver:
 
     def _find_prompt_problem(self, state: State, letter: Letter) -> str | None:
         """Return why a prompt begins no run: it is forged, or its key has begun one already."""
-        journal = self._journal
-        forged = None
-        if isinstance(journal, SignedMail):
-            forged = journal.find_letter_problem(state.session, letter)
+        forged = self._journal.find_letter_problem(state.session, letter)
         message = letter.message
         if forged is not None or not isinstance(message, PromptMail):
             return forged
@@ -310,11 +304,9 @@ class SessionDriver:
         await self._remove_taken(session)
 
     async def _remove_taken(self, session: str) -> None:
-        journal = self._journal
-        if isinstance(journal, Mailbox):
-            state = await self._runs.read_state(session)
-            await journal.remove_mail(session, "prompts", state.prompts_taken)
-            await journal.remove_mail(session, "control", state.mail_taken)
+        state = await self._runs.read_state(session)
+        await self._journal.remove_mail(session, "prompts", state.prompts_taken)
+        await self._journal.remove_mail(session, "control", state.mail_taken)
 
 
 class _SuspensionHold:

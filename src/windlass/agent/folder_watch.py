@@ -11,7 +11,7 @@ import msgspec
 
 from windlass.core.errors import RecordConflict
 from windlass.core.work_folder import WorkFolder
-from windlass.ports import Clock, Journal, SharedRecords, WorkFolders
+from windlass.ports import Clock, Journal, WorkFolders
 
 RECORD_KIND = "workspace_stores"
 WAIT_S = 60.0
@@ -57,9 +57,7 @@ class FolderWatch:
         self._missing_since.pop(session, None)
 
     async def _look(self, store: str, now: float) -> _Sighting:
-        record = None
-        if isinstance(self._journal, SharedRecords):
-            record = await self._journal.get_record(RECORD_KIND, store)
+        record = await self._journal.get_record(RECORD_KIND, store)
         version = record.version if record is not None else 0
         known = self._sightings.get(store)
         if known is None or known.version != version:
@@ -84,7 +82,7 @@ class StoreBeat:
         """Change the record of the store if it is time to. A store without folders has none."""
         journal = self._journal
         now = self._clock.now()
-        if now < self._next_at or self._folders is None or not isinstance(journal, SharedRecords):
+        if now < self._next_at or self._folders is None:
             return
         store = self._folders.read_id()
         if not store:

@@ -36,7 +36,7 @@ from windlass.core.live_batch import FactMark, LiveBatch, count_places
 from windlass.core.reply_hold import visible_facts
 from windlass.core.secrets.mask import Mask
 from windlass.core.secrets.mask_pieces import PieceMask
-from windlass.ports import AppendSignals, Journal, LiveChannel, SessionLeases
+from windlass.ports import Journal
 from windlass.runtime.driver import RunDriver
 from windlass.runtime.leftover_tasks import TIMER_GRAIN_S
 
@@ -289,62 +289,49 @@ class _SessionSignals:
     def __init__(self, journal: Journal, session: str) -> None:
         self._journal = journal
         self._session = session
-        self._subscription = (
-            journal.watch_live(session) if isinstance(journal, LiveChannel) else None
-        )
+        self._subscription = journal.watch_live(session)
         self._batch: asyncio.Future[LiveBatch] | None = None
         self._append: asyncio.Future[None] | None = None
         self._append_after = 0
 
     async def is_driven(self) -> bool:
         """Return whether a living driver has the session, as far as the journal can tell."""
-        journal = self._journal
-        return (
-            isinstance(journal, SessionLeases)
-            and isinstance(journal, AppendSignals)
-            and await journal.is_leased(self._session)
-        )
+        return await self._journal.is_leased(self._session)
 
     async def wait(self, after: int, until: float) -> LiveBatch | Literal["appended"] | None:
         """Return the next batch, "appended" if there may be facts after a number, None if late."""
-        waits: set[asyncio.Future[Any]] = set()
-        if self._subscription is not None:
-            if self._batch is None:
-                self._batch = asyncio.ensure_future(self._subscription.receive())
-            waits.add(self._batch)
-        if isinstance(self._journal, AppendSignals):
-            if self._append is not None and self._append_after != after:
-                self._append.cancel()
-                self._append = None
-            if self._append is None:
-                self._append_after = after
-                news = self._journal.wait_for_append(self._session, after)
-                self._append = asyncio.ensure_future(news)
-            waits.add(self._append)
+        if self._batch is None:
+            self._batch = asyncio.ensure_future(self._subscription.receive())
+        if self._append is not None and self._append_after != after:
+            self._append.cancel()
+            self._append = None
+        if self._append is None:
+            self._append_after = after
+            news = self._journal.wait_for_append(self._session, after)
+            self._append = asyncio.ensure_future(news)
+        waits: set[asyncio.Future[Any]] = {self._batch, self._append}
         # Never shorter than the grain of a timer: one that is called a moment early would be set
         # again for no time at all, for ever.
         timeout_s = max(TIMER_GRAIN_S, until - asyncio.get_running_loop().time())
         await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        if self._batch is not None and self._batch.done():
+        if self._batch.done():
             batch = self._batch.result()
             self._batch = None
             return batch
-        if self._append is not None and self._append.done():
+        if self._append.done():
             self._append.result()
             self._append = None
             return "appended"
         return None
 
     def ask_snapshot(self) -> None:
-        if self._subscription is not None:
-            self._subscription.ask_snapshot()
+        self._subscription.ask_snapshot()
 
     def close(self) -> None:
         for wait in (self._batch, self._append):
             if wait is not None:
                 wait.cancel()
-        if self._subscription is not None:
-            self._subscription.close()
+        self._subscription.close()
 
 
 def _mask_foreign_delta(mask: Mask, delta: Delta) -> Delta:

@@ -15,7 +15,7 @@ from typing import Any, Generic
 from typing_extensions import override
 
 from windlass.agent import control
-from windlass.agent.control import ControlReceipt, require_mailbox, wait_for_change
+from windlass.agent.control import ControlReceipt, wait_for_change
 from windlass.agent.driving import SessionDriver
 from windlass.agent.event_stream import EventStream, follow_text
 from windlass.agent.openings import (
@@ -44,7 +44,7 @@ from windlass.core.mail import PromptMail
 from windlass.core.result import OutputT, RunResult, build_result
 from windlass.core.setup import digest
 from windlass.core.state import StartKey, State
-from windlass.ports import Journal, Mailbox, Watcher
+from windlass.ports import Journal, Watcher
 from windlass.runtime.driver import RunDriver
 from windlass.runtime.leftover_tasks import wait_until_done
 
@@ -109,7 +109,7 @@ class RunHandle(Generic[OutputT]):
 
         0 once the run has begun.
         """
-        if self._run or not isinstance(self._journal, Mailbox):
+        if self._run:
             return 0
         state = await self._runs.read_state(self._session)
         if state.prompts_taken >= self._mail:
@@ -381,7 +381,7 @@ class RunStarter(Generic[OutputT]):
         try:
             return await self._start_here(task, name, on_busy, watcher, is_tied=is_tied)
         except WorkspaceMissing:
-            if is_tied or not isinstance(self._journal, Mailbox):
+            if is_tied:
                 raise
             # Another process has the folder. If none does, a worker pauses the run.
             return await self._leave_to_others(name, task, on_busy)
@@ -481,10 +481,7 @@ class RunStarter(Generic[OutputT]):
     async def _find_queued(
         self, session: str, state: State, task: RunTask
     ) -> RunHandle[OutputT] | None:
-        journal = self._journal
-        if not isinstance(journal, Mailbox):
-            return None
-        for letter in await journal.read_mail(session, "prompts", state.prompts_taken):
+        for letter in await self._journal.read_mail(session, "prompts", state.prompts_taken):
             if letter.key == task.key and isinstance(letter.message, PromptMail):
                 start = StartKey(task.key, 0, digest(letter.message.prompt))
                 self._check_same_prompt(session, start, task)
@@ -567,16 +564,14 @@ class RunStarter(Generic[OutputT]):
             own_folder=task.own_folder,
             on_partial=task.on_partial,
         )
-        mailbox = require_mailbox(self._journal)
-        receipt = await mailbox.post_mail(session, message, by=task.caller, key=task.key)
+        receipt = await self._journal.post_mail(session, message, by=task.caller, key=task.key)
         return self._make_handle(session, mail=receipt.number)
 
     async def _is_known(self, session: str) -> bool:
         """Return whether a session has a run, or is to have one."""
         if await self._journal.read(session):
             return True
-        mailbox = require_mailbox(self._journal)
-        return bool(await mailbox.read_mail(session, "prompts"))
+        return bool(await self._journal.read_mail(session, "prompts"))
 
     async def _steer(self, session: str, task: RunTask) -> RunHandle[OutputT] | None:
         state = await self._runs.read_state(session)

@@ -51,7 +51,7 @@ from windlass.core.setup import Setup, describe_drift
 from windlass.core.state import StartKey, State
 from windlass.core.suggestions import suggest_names
 from windlass.core.work_folder import WorkFolder
-from windlass.ports import Journal, RefusesContent, SharedBudgets, World
+from windlass.ports import RefusesContent, World
 
 KEY_CHARS_MAX = 400
 LIMITS_KEY = "windlass_limits"
@@ -187,7 +187,7 @@ class RunOpenings:
     def _plan_budgets(self, given: Sequence[Budget]) -> tuple[Budget, ...]:
         budgets = tuple(replace(budget, with_run=True) for budget in given)
         if budgets:
-            check_budgets(add_budgets(self.setup, budgets), self._world.journal)
+            check_budgets(add_budgets(self.setup, budgets))
         return budgets
 
     def _plan_context(self, options: RunOptions) -> Mapping[str, Any]:
@@ -392,7 +392,7 @@ def read_own_limits(context: Mapping[str, Any]) -> Limits | None:
         return None
 
 
-def check_budgets(setup: Setup, journal: Journal) -> None:
+def check_budgets(setup: Setup) -> None:
     """Raise ConfigError for a limit of money that could not be held."""
     budgets = setup.budgets
     usd_limits = [("Limits", setup.limits.usd), ("SessionLimits", setup.session_limits.usd)]
@@ -401,8 +401,6 @@ def check_budgets(setup: Setup, journal: Journal) -> None:
     for owner, usd in usd_limits:
         if usd is not None and unpriced:
             raise ConfigError(_describe_unpriced(owner, unpriced[0]))
-    if budgets and not isinstance(journal, SharedBudgets):
-        raise ConfigError(f"{type(journal).__name__} cannot keep budgets: use another journal")
     if len({budget.name for budget in budgets}) != len(budgets):
         raise ConfigError("two budgets have the same name")
 

@@ -24,7 +24,7 @@ from windlass.core.setup import LoopPolicy, Price, RetryPolicy
 from windlass.core.suggestions import suggest_names
 from windlass.environ import find_secrets, read_dotenv, read_process_environment
 from windlass.models.options import ModelOptions
-from windlass.ports import Approver, Clock, Gate, Journal, Model, Recaller, Timeouts, Tools
+from windlass.ports import Approver, Clock, Gate, GivenJournal, Model, Recaller, Timeouts, Tools
 from windlass.runtime.governor import ProviderGovernor
 
 KEY_CHARS_MIN = 8
@@ -121,7 +121,7 @@ class AgentOptions(TypedDict, total=False):
     knowledge: Recaller | None
     """Finds what is known about a prompt, to be shown to the model beside it."""
 
-    journal: Journal | str | None
+    journal: GivenJournal | str | None
     """Where sessions are kept; in memory by default. A path or URL opens the journal of that name,
     as `sessions.db` or `postgresql://…`; closing the agent closes it."""
     rules: LoopPolicy | None

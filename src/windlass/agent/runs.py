@@ -25,7 +25,7 @@ from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
 from windlass.core.state import State
 from windlass.journals.wording import describe_unknown_session
-from windlass.ports import CallerRun, RunBoundTools, SessionLeases, Watcher, World
+from windlass.ports import CallerRun, RunBoundTools, Watcher, World
 from windlass.runtime.driver import DriverServices, Opening, RunDriver
 from windlass.runtime.leases import StateCache, hold_session, wait_for_writer
 from windlass.runtime.leftover_tasks import LeftoverTasks, wait_until_done
@@ -326,8 +326,7 @@ class LiveRuns:
 
     async def is_driven(self, session: str) -> bool:
         """Return whether a living driver, here or elsewhere, has the lease of a session."""
-        journal = self._world.journal
-        return isinstance(journal, SessionLeases) and await journal.is_leased(session)
+        return await self._world.journal.is_leased(session)
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         return self._leftovers.start_task(work)

@@ -41,7 +41,7 @@ from windlass.core.fold.run import fold
 from windlass.core.session_summary import SessionSummary
 from windlass.core.state import State
 from windlass.logs import get_logger
-from windlass.ports import Journal, Mailbox, SessionCatalog
+from windlass.ports import Journal
 
 BACKOFF_MIN_S = 1.0
 BACKOFF_MAX_S = 300.0
@@ -152,21 +152,18 @@ class Sweeper:
 
     async def _list_candidates(self, limit: int) -> list[str]:
         """Return root sessions that may need a driver, those with messages first."""
-        journal = self._journal
-        names: list[str] = []
-        if isinstance(journal, Mailbox):
-            names += await self._list_mailed(journal, limit)
+        names = await self._list_mailed(limit)
         names += [each.session for each in await self.list_undriven(limit)]
         return list(dict.fromkeys(names))[:limit]
 
-    async def _list_mailed(self, journal: Mailbox, limit: int) -> list[str]:
+    async def _list_mailed(self, limit: int) -> list[str]:
         """Return up to `limit` sessions with messages that this agent may take, the oldest first.
 
         Those of other agents, and those that somebody drives, must not hide what comes after them.
         """
         own = self._runs.world.agent
         names: list[str] = []
-        for session in await journal.list_mailed(BACKLOG_SEEN):
+        for session in await self._journal.list_mailed(BACKLOG_SEEN):
             item = await describe_mailed(self._journal, session, own)
             if item is not None and item.agent == own:
                 names.append(session)
@@ -180,8 +177,6 @@ class Sweeper:
         The questions of the latter have expired. Each call looks at some more of those that wait.
         """
         journal = self._journal
-        if not isinstance(journal, SessionCatalog):
-            return []
         world = self._runs.world
         expired = await self._expired_questions.find(world.clock.now())
         abandoned = await journal.list_abandoned(agent=world.agent, parent="", limit=limit)

@@ -14,7 +14,7 @@ from windlass.core.mail import PromptMail
 from windlass.core.result import open_questions
 from windlass.core.session_summary import SessionSummary
 from windlass.core.state import State
-from windlass.ports import Journal, Mailbox, SessionCatalog, SessionLeases
+from windlass.ports import Journal
 
 WAITING_AT_ONCE = 100
 """How many waiting sessions one look goes through; the next look goes on behind them."""
@@ -40,7 +40,7 @@ async def describe_mailed(journal: Journal, session: str, any_agent: str) -> Wor
 
     What any agent may do is `any_agent`'s.
     """
-    if isinstance(journal, SessionLeases) and await journal.is_leased(session):
+    if await journal.is_leased(session):
         return None
     prompt = await _find_next_prompt(journal, session)
     if prompt is not None and prompt.agent:
@@ -61,8 +61,6 @@ async def _find_next_prompt(journal: Journal, session: str) -> PromptMail | None
 
     While a run is open, no prompt begins, and what else was posted is for the agent of that run.
     """
-    if not isinstance(journal, Mailbox):
-        return None
     prompts = [letter.message for letter in await journal.read_mail(session, "prompts")]
     prompt = next(iter(prompts), None)
     if not isinstance(prompt, PromptMail):
@@ -96,10 +94,7 @@ class ExpiredQuestions:
 
     async def find(self, now: float) -> list[SessionSummary]:
         """Return those of the next page that have a question which expired before a time."""
-        journal = self._journal
-        if not isinstance(journal, SessionCatalog):
-            return []
-        page = await journal.sessions(
+        page = await self._journal.sessions(
             state="waiting",
             agent=self._agent,
             parent="",

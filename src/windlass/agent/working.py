@@ -23,7 +23,7 @@ from windlass.core.errors import ConfigError, WindlassError
 from windlass.core.limits import check_numbers
 from windlass.core.session_query import sort_sessions
 from windlass.logs import get_logger
-from windlass.ports import Clock, Journal, Mailbox
+from windlass.ports import Clock, Journal
 
 BEGUN_MAX = 8
 """How many sessions a look begins. More wait for the next look, which comes soon, or for that of
@@ -88,7 +88,7 @@ class SessionWorker:
         """Work for agents by their names. Runs that `accepts` refuses by their start are left.
 
         With a `placer`, runs that were abandoned are still taken at once; sessions with messages
-        are left to it. Raises ConfigError if the agents' journals differ.
+        are left to it. Raises ConfigError if the agents' journals differ, or list no sessions.
         """
         self._agents: Mapping[str, Agent[Any]] = {
             parts_of(agent).world.agent: agent for agent in agents
@@ -97,6 +97,7 @@ class SessionWorker:
         if len(journals) != 1:
             raise ConfigError("a worker needs at least one agent, and one journal for all of them")
         self._journal: Journal = parts_of(next(iter(self._agents.values()))).world.journal
+        self._journal.check_shareable()
         self._limits = limits or WorkLimits()
         self._accepts = accepts
         self._placer = placer
@@ -131,7 +132,7 @@ class SessionWorker:
 
     async def describe(self, session: str, agent: str) -> WorkItem:
         """Return a session as work of an agent; its caller is read only if callers have limits."""
-        if self._limits.runs_per_caller is None or not isinstance(self._journal, Mailbox):
+        if self._limits.runs_per_caller is None:
             return WorkItem(session, agent, "")
         found = await describe_mailed(self._journal, session, agent)
         return WorkItem(session, agent, found.caller if found is not None else "")
@@ -248,11 +249,9 @@ class SessionWorker:
         now = self._clock.now()
         self._rest_until = {name: at for name, at in self._rest_until.items() if at > now}
         seen = {*self._driving, *self._rest_until}
-        journal = self._journal
         if room <= 0:
-            if isinstance(journal, Mailbox):
-                # There is time to get to know what waits: the most urgent of it comes next.
-                await self._list_mailed(journal, seen, DESCRIBED_MIN)
+            # There is time to get to know what waits: the most urgent of it comes next.
+            await self._list_mailed(seen, DESCRIBED_MIN)
             return
         found = [await agent.sweeper.list_undriven(limit) for agent in self._agents.values()]
         undriven = sort_sessions(chain.from_iterable(found))
@@ -260,20 +259,19 @@ class SessionWorker:
             if summary.session not in seen:
                 seen.add(summary.session)
                 yield WorkItem(summary.session, summary.agent, summary.caller)
-        if isinstance(journal, Mailbox):
-            # Describing takes some queries each, so a look describes little more than it can begin.
-            described = min(limit, max(DESCRIBED_MIN, 2 * room))
-            for item in await self._list_mailed(journal, seen, described):
-                # Described anew the next time: somebody may drive it by then.
-                self._backlog.pop(item.session, None)
-                yield item
+        # Describing takes some queries each, so a look describes little more than it can begin.
+        described = min(limit, max(DESCRIBED_MIN, 2 * room))
+        for item in await self._list_mailed(seen, described):
+            # Described anew the next time: somebody may drive it by then.
+            self._backlog.pop(item.session, None)
+            yield item
 
-    async def _list_mailed(self, journal: Mailbox, seen: set[str], limit: int) -> list[WorkItem]:
+    async def _list_mailed(self, seen: set[str], limit: int) -> list[WorkItem]:
         """Return sessions with messages for these agents, by priority, the oldest first.
 
         At most `limit` are described anew: what is left over waits for the next look.
         """
-        names = await journal.list_mailed(BACKLOG_SEEN + len(seen))
+        names = await self._journal.list_mailed(BACKLOG_SEEN + len(seen))
         self._backlog = {name: self._backlog[name] for name in names if name in self._backlog}
         unknown = [name for name in names if name not in seen and name not in self._backlog]
         for session in unknown[:limit]:

@@ -35,7 +35,7 @@ from windlass.environ import find_login_name
 from windlass.journals.forking import fork as fork_session
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal
-from windlass.project.journals import ManagedJournal, is_kept
+from windlass.project.journals import ManagedJournal
 from windlass.project.launches import launch_context
 from windlass.project.session_names import new_session_name, sessions_of_folder
 from windlass.project.surroundings import describe_surroundings
@@ -168,10 +168,10 @@ async def run_once(
                 context=launch_context(context.agent, prompt.typed),
                 labels=prompt.labels,
             ),
-            is_kept=is_kept(journal),
+            is_kept=journal.is_kept,
         )
     return terminal.report_result(
-        result, context.agent.settings.model, show_session=is_kept(journal)
+        result, context.agent.settings.model, show_session=journal.is_kept
     )
 
 

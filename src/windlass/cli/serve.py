@@ -14,7 +14,6 @@ from windlass.cli.agent_source import AgentSource
 from windlass.cli.journal_option import key_options, log_unsigned
 from windlass.cli.options import agent_options, limit_options, log_option, workspace_options
 from windlass.core.errors import ConfigError
-from windlass.journals.memory import MemoryJournal
 from windlass.journals.names import show_journal_name
 from windlass.ports import Journal
 from windlass.project.journals import journal_name
@@ -218,14 +217,12 @@ async def _serve_service(service: Service, options: ServeOptions, entry: EntryOp
 
 def _say_how_to_get_a_token(journal: Journal) -> str:
     """Return the command that makes a token for a service on this journal, or what to do."""
-    if isinstance(journal, MemoryJournal):
+    if not journal.is_kept:
         return (
             "no token can be made from outside for a journal in memory. "
             "Start without --no-login, or with --journal FILE"
         )
     command = "windlass token create NAME"
-    # A journal of a program's own may have no name.
-    name = str(getattr(journal, "name", ""))
-    if not name or name == show_journal_name(journal_name()):
+    if journal.name == show_journal_name(journal_name()):
         return command
-    return f"{command} --journal {shlex.quote(name)}"
+    return f"{command} --journal {shlex.quote(journal.name)}"

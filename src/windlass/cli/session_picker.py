@@ -9,7 +9,6 @@ from windlass.cli.terminal import choose_from_list
 from windlass.core.errors import ConfigError
 from windlass.core.phrases import format_count
 from windlass.core.session_summary import SessionSummary
-from windlass.ports import SessionCatalog
 from windlass.project.journals import ManagedJournal
 from windlass.project.session_names import (
     find_latest,
@@ -34,7 +33,7 @@ async def choose_session(
     return await find_latest(journal, folder) if latest else None
 
 
-async def pick_session(journal: SessionCatalog, folder: Path) -> SessionSummary:
+async def pick_session(journal: ManagedJournal, folder: Path) -> SessionSummary:
     """The session that the person at the terminal chooses from the folder's latest ones."""
     found = await sessions_of_folder(journal, folder, limit=LISTED_MAX)
     if not found:

@@ -17,7 +17,6 @@ from windlass.cli.journal_option import key_options, log_unsigned
 from windlass.cli.options import agent_options, limit_options, log_option, workspace_store_option
 from windlass.core.errors import ConfigError
 from windlass.core.events import RunStarted
-from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal
 from windlass.server.request_log import set_up_logs
 from windlass.server.serving import StopSignals, relax_garbage_collector
@@ -141,7 +140,7 @@ def _was_left_to_workers(start: RunStarted) -> bool:
 
 async def _work(agents: Mapping[str, Agent[Any]], journal: Journal, plan: WorkPlan) -> None:
     """Work until SIGTERM or SIGINT; then let go of all runs. A second signal does not wait."""
-    if isinstance(journal, MemoryJournal):
+    if not journal.is_kept:
         raise ConfigError("a worker shares its journal with others: give --journal, a file or URL")
     log_unsigned(journal)
     working = plan.make_worker(agents)

@@ -278,6 +278,18 @@ class SessionImported(PlacedEvent, frozen=True, tag="SessionImported"):
         )
 
 
+class EntryKept(PlacedEvent, frozen=True, tag="Entry"):
+    """An entry of a stream beside the sessions (`journals/completing.py`). No session has one."""
+
+    masked_fields: ClassVar = ()
+    from_outside: ClassVar = True
+    body: str
+
+    def describe(self) -> str:
+        """Say in words what happened, for `windlass explain` and the terminal."""
+        return f"An entry of {len(self.body):,} characters was kept beside the sessions"
+
+
 class ReplyJudged(PlacedEvent, frozen=True, tag="ReplyJudged"):
     """A final reply passed, was denied, or did not fit the output type."""
 
@@ -350,7 +362,7 @@ InRunFact = (
     | RunEnded
 )
 """The facts that only an open run can have."""
-Fact = RunStarted | InRunFact | CallLate | SessionImported | MailRefused
+Fact = RunStarted | InRunFact | CallLate | SessionImported | MailRefused | EntryKept
 """What a journal keeps. Each is written before anyone acts on it."""
 ContentPiece = TextDelta | ThinkingDelta | CallDelta | UsageDelta | ReplyEnd
 """What a reply consists of."""

@@ -37,7 +37,7 @@ from windlass.evaluation.reports import (
 from windlass.evaluation.scorers import Score, Scorer, describe_unscored, name_scorer, score_trial
 from windlass.evaluation.stored_reports import StoredEvaluation, read_evaluation, store_evaluation
 from windlass.evaluation.trials import AgentMaker, AnswerQuestion, Trial, TrialRunner, use_agent
-from windlass.ports import Journal, SharedBudgets
+from windlass.ports import Journal
 
 AT_ONCE = 4
 REPEAT_MAX = 10_000
@@ -171,10 +171,6 @@ class _Evaluation:
         self.progress = EvaluationProgress(total=len(cases) * self._repeat)
 
     def _make_runner(self, agent: Agent[Any] | AgentMaker, options: EvaluateOptions) -> TrialRunner:
-        if self._budget is not None and not isinstance(self._journal, SharedBudgets):
-            raise ConfigError(
-                f"{type(self._journal).__name__} cannot keep a budget: use another journal"
-            )
         return TrialRunner(
             agent if callable(agent) else use_agent(agent),
             self._journal,

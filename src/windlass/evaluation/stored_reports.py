@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from windlass.core.errors import ConfigError, RecordConflict
 from windlass.evaluation.reports import CaseReport, Report
 from windlass.journals.record_rules import RECORD_BYTES_MAX
-from windlass.ports import Journal, SharedRecord, SharedRecords
+from windlass.ports import Journal, SharedRecord
 
 RECORD_KIND = "evaluation"
 WRITE_TRIES = 5
@@ -33,12 +33,7 @@ class StoredEvaluation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 async def store_evaluation(journal: Journal, stored: StoredEvaluation) -> None:
-    """Keep an evaluation, in place of what was kept under its name.
-
-    A journal that keeps no shared records does without.
-    """
-    if not isinstance(journal, SharedRecords):
-        return
+    """Keep an evaluation, in place of what was kept under its name."""
     data = msgspec.json.encode(stored)
     if len(data) > RECORD_BYTES_MAX and stored.report is not None:
         data = msgspec.json.encode(replace(stored, report=_shorten(stored.report)))
@@ -67,16 +62,12 @@ def _shorten(report: Report) -> Report:
 
 async def read_evaluation(journal: Journal, name: str) -> StoredEvaluation | None:
     """Return what is kept under a name; None if nothing is. Raises ConfigError if it is broken."""
-    if not isinstance(journal, SharedRecords):
-        return None
     record = await journal.get_record(RECORD_KIND, name)
     return _decode(record) if record is not None else None
 
 
 async def list_evaluations(journal: Journal) -> Sequence[StoredEvaluation]:
     """Return all evaluations of a journal, the latest first."""
-    if not isinstance(journal, SharedRecords):
-        return ()
     found: list[StoredEvaluation] = []
     after = ""
     while page := await journal.list_records(RECORD_KIND, after):

@@ -41,7 +41,7 @@ from windlass.fleet.session_workflow import (
     DriveReport,
 )
 from windlass.logs import get_logger
-from windlass.ports import Journal, Mailbox
+from windlass.ports import Journal
 
 DriftPolicy = Literal["refuse", "same-digest-only", "consent"]
 """What to do with a run whose configuration no worker has any more: pause it, so that a person
@@ -190,11 +190,10 @@ class SessionActivities:
             facts = await journal.read(state.session)
             starts = [fact.agent for fact in facts if isinstance(fact, RunStarted)]
             return starts[-1]
-        if isinstance(journal, Mailbox):
-            for letter in await journal.read_mail(state.session, "prompts", state.prompts_taken):
-                if isinstance(letter.message, PromptMail) and letter.message.agent:
-                    return letter.message.agent
-                break
+        for letter in await journal.read_mail(state.session, "prompts", state.prompts_taken):
+            if isinstance(letter.message, PromptMail) and letter.message.agent:
+                return letter.message.agent
+            break
         return self.agent_name
 
     @activity.defn(name=CANCEL_ACTIVITY)

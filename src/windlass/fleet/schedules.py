@@ -110,9 +110,6 @@ class EngineSchedules:
     """The schedules of one journal in an engine."""
 
     def __init__(self, engine: TemporalEngine, journal: Journal) -> None:
-        """Use an engine and a journal. Raises ConfigError if the journal keeps no records."""
-        if not isinstance(journal, SharedRecords):
-            raise ConfigError(f"{type(journal).__name__} keeps no schedules: use another journal")
         self._engine = engine
         self._records: SharedRecords = journal
 
@@ -247,9 +244,7 @@ async def queue_scheduled_prompt(agent: Agent[Any], session: str, schedule: str)
     Raises ApplicationError, which is not tried again, if the schedule was deleted meanwhile.
     """
     journal = parts_of(agent).world.journal
-    record = None
-    if isinstance(journal, SharedRecords):
-        record = await journal.get_record(RECORD_KIND, schedule)
+    record = await journal.get_record(RECORD_KIND, schedule)
     if record is None:
         raise ApplicationError("the schedule was deleted", type="ScheduleGone", non_retryable=True)
     scheduled = msgspec.json.decode(record.data, type=ScheduledPrompt)

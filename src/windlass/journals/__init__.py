@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from windlass.core.session_query import SessionPage
     from windlass.core.session_summary import SessionSummary
     from windlass.journals.archive import export_session, import_session
-    from windlass.journals.chain import RecordProblem
+    from windlass.journals.completing import complete_journal
     from windlass.journals.forking import fork
     from windlass.journals.mail_rules import MailLimits
     from windlass.journals.memory import MemoryJournal
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from windlass.journals.service_keys import ServiceKeys
     from windlass.journals.sqlite.journal import SqliteJournal
     from windlass.journals.urls import open_journal
+    from windlass.ports import RecordProblem
 
 __all__ = [
     "MailLimits",
@@ -30,6 +31,7 @@ __all__ = [
     "SessionPage",
     "SessionSummary",
     "SqliteJournal",
+    "complete_journal",
     "export_session",
     "fork",
     "import_session",
@@ -40,11 +42,12 @@ LAZY_MODULES: LazyModules = {
     "MailLimits": "windlass.journals.mail_rules",
     "MemoryJournal": "windlass.journals.memory",
     "PostgresJournal": "windlass.journals.postgres.journal",
-    "RecordProblem": "windlass.journals.chain",
+    "RecordProblem": "windlass.ports",
     "ServiceKeys": "windlass.journals.service_keys",
     "SessionPage": "windlass.core.session_query",
     "SessionSummary": "windlass.core.session_summary",
     "SqliteJournal": "windlass.journals.sqlite.journal",
+    "complete_journal": "windlass.journals.completing",
     "export_session": "windlass.journals.archive",
     "fork": "windlass.journals.forking",
     "import_session": "windlass.journals.archive",

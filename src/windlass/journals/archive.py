@@ -32,9 +32,10 @@ from windlass.core.messages import Charge
 from windlass.core.session_summary import check_session, row_of
 from windlass.journals.chain import ChainLink, chain_hash, chain_root
 from windlass.journals.codec import UnreadableRecord, check_blob, decode_fact, encode_fact
+from windlass.journals.completing import complete_journal
 from windlass.journals.forking import has_waiting_prompts
 from windlass.journals.wording import no_session_error, session_exists_error
-from windlass.ports import Journal
+from windlass.ports import GivenJournal
 
 FILE_FORMAT = "windlass-session"
 FILE_VERSION = 1
@@ -78,7 +79,7 @@ _decode_line = msgspec.json.Decoder(_ArchiveLine).decode
 
 
 async def export_session(
-    journal: Journal,
+    journal: GivenJournal,
     session: str,
     write: Callable[[bytes], object],
     progress: ProgressCallback | None = None,
@@ -89,7 +90,7 @@ async def export_session(
     """
     facts = await journal.read(check_session(session))
     if not facts:
-        raise await no_session_error(journal, session)
+        raise await no_session_error(complete_journal(journal), session)
     for records_done, line in archive_lines(session, facts):
         write(line + b"\n")
         if progress is not None:
@@ -125,7 +126,7 @@ def _windlass_version() -> str:
 
 
 async def import_session(
-    journal: Journal,
+    journal: GivenJournal,
     file: IO[bytes],
     into: str | None = None,
     progress: ProgressCallback | None = None,
@@ -140,6 +141,7 @@ async def import_session(
     JournalFailed if it is of a newer version, and ConfigError if the session exists already or its
     name cannot be shown on one line.
     """
+    journal = complete_journal(journal)
     reader = _ArchiveReader(file)
     session = into or reader.session
     _check_name(session)

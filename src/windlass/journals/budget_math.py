@@ -3,11 +3,10 @@
 Each run has a share of the budget: the total that it may spend. A store keeps the shares and their
 sum, and changes both in one transaction.
 
-The law: the shares of one window never add up to more than the budget, as long as each run spends
+Invariant: the shares of one window never add up to more than the budget, as long as each run spends
 no more than its share.
 """
 
-from collections.abc import Callable
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -35,30 +34,43 @@ class BudgetSum(NamedTuple):
         return Amount(usd, tokens)
 
 
-ShareChange = Callable[[BudgetSum, BudgetSum], BudgetSum]
-"""Takes the sum of all shares and the share of one run; returns the new share of that run."""
+class ShareChange(NamedTuple):
+    """A change of the share that a run has in a budget."""
 
+    budget: Budget
+    session: str
+    run: int
+    amount: Amount
+    is_spent: bool = False
+    """Whether the amount was spent in all; otherwise it is the total that the run wants."""
 
-def draw_share(budget: Budget, promised: BudgetSum, share: BudgetSum, wanted: Amount) -> BudgetSum:
-    """Raise the share of a run to the total that it wants, or as far as the budget allows.
+    def find_share(self, promised: BudgetSum, share: BudgetSum) -> BudgetSum:
+        """Return the new share of the run, from the sum of all shares and its own before."""
+        if self.is_spent:
+            return self._settle(share)
+        return self._draw(promised, share)
 
-    `promised` is the sum of all shares, this one included. A share never shrinks here.
-    """
-    usd, tokens = share
-    if budget.usd is not None and wanted.usd is not None:
-        unpromised = max(EXACT_MATH.subtract(budget.usd, promised.usd), ZERO_USD)
-        usd = max(usd, min(wanted.usd, EXACT_MATH.add(usd, unpromised)))
-    if budget.tokens is not None and wanted.tokens is not None:
-        unpromised = max(budget.tokens - promised.tokens, 0)
-        tokens = max(tokens, min(wanted.tokens, tokens + unpromised))
-    return BudgetSum(usd, tokens)
+    def _draw(self, promised: BudgetSum, share: BudgetSum) -> BudgetSum:
+        """Raise the share to the total that the run wants, or as far as the budget allows.
 
+        `promised` is the sum of all shares, this one included. A share never shrinks here.
+        """
+        budget, wanted = self.budget, self.amount
+        usd, tokens = share
+        if budget.usd is not None and wanted.usd is not None:
+            unpromised = max(EXACT_MATH.subtract(budget.usd, promised.usd), ZERO_USD)
+            usd = max(usd, min(wanted.usd, EXACT_MATH.add(usd, unpromised)))
+        if budget.tokens is not None and wanted.tokens is not None:
+            unpromised = max(budget.tokens - promised.tokens, 0)
+            tokens = max(tokens, min(wanted.tokens, tokens + unpromised))
+        return BudgetSum(usd, tokens)
 
-def settle_share(budget: Budget, share: BudgetSum, spent: Amount) -> BudgetSum:
-    """Set the share of a run to the total that it has spent, even if that is more than it had."""
-    usd, tokens = share
-    if budget.usd is not None and spent.usd is not None:
-        usd = max(spent.usd, ZERO_USD)
-    if budget.tokens is not None and spent.tokens is not None:
-        tokens = max(spent.tokens, 0)
-    return BudgetSum(usd, tokens)
+    def _settle(self, share: BudgetSum) -> BudgetSum:
+        """Set the share to the total that was spent, even if that is more than it was."""
+        budget, spent = self.budget, self.amount
+        usd, tokens = share
+        if budget.usd is not None and spent.usd is not None:
+            usd = max(spent.usd, ZERO_USD)
+        if budget.tokens is not None and spent.tokens is not None:
+            tokens = max(spent.tokens, 0)
+        return BudgetSum(usd, tokens)

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 import msgspec
-from typing_extensions import override
 
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.events import Fact
 from windlass.journals.codec import BlobFetcher, UnreadableRecord, decode_fact
+from windlass.ports import RecordProblem
 
 RecordRow = tuple[int, bytes, bytes]
 """A record as it is stored: its number, its bytes, its hash."""
@@ -27,17 +27,6 @@ class ChainLink(msgspec.Struct, frozen=True):
 
     seq: int
     hash: bytes
-
-
-class RecordProblem(msgspec.Struct, frozen=True):
-    """What is wrong with a record of a session; `str()` gives it as a message."""
-
-    seq: int
-    what: str
-
-    @override
-    def __str__(self) -> str:
-        return f"record {self.seq}: {self.what}"
 
 
 def chain_root(session: str) -> ChainLink:

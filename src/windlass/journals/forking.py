@@ -1,6 +1,6 @@
 """Forks: a new session that begins as a copy of an old one, up to a record.
 
-Forking needs a journal that can read and append, and nothing else.
+Any journal will do, also a program's own store of facts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,15 +24,16 @@ from windlass.core.session_summary import check_session, row_of
 from windlass.core.setup import Setup, digest
 from windlass.core.state import CallState, State
 from windlass.core.verdicts import Ask
+from windlass.journals.completing import complete_journal
 from windlass.journals.wording import no_session_error, session_exists_error
-from windlass.ports import Journal, Mailbox, SignedJournal
+from windlass.ports import GivenJournal, Journal
 
 FORKS_MAX = 1_000
 """Forks of a session at one record that get a name by themselves."""
 
 
 async def fork(
-    journal: Journal, session: str, at: int, into: str | None = None, *, detached: bool = False
+    journal: GivenJournal, session: str, at: int, into: str | None = None, *, detached: bool = False
 ) -> str:
     """Begin a new session with the first `at` records of another one; returns its name.
 
@@ -51,6 +52,7 @@ async def fork(
     JournalCorrupt if somebody without the user's key has changed the old session: the copy would be
     signed.
     """
+    journal = complete_journal(journal)
     facts = await journal.read(check_session(session))
     await _refuse_forged(journal, session)
     if not facts:
@@ -72,7 +74,7 @@ async def fork(
 
 async def _refuse_forged(journal: Journal, session: str) -> None:
     """Raise JournalCorrupt if somebody without the user's key has changed a session."""
-    forgeries = await journal.find_forgeries(session) if isinstance(journal, SignedJournal) else ()
+    forgeries = await journal.find_forgeries(session)
     if forgeries:
         raise JournalCorrupt(
             f"session {session!r} will not be forked: {forgeries[0]}. If you moved the journal "
@@ -110,7 +112,7 @@ def _detach(fact: Fact) -> Fact:
 
 async def has_waiting_prompts(journal: Journal, session: str) -> bool:
     """Whether prompts wait for a session, which may have no facts yet: its name is taken."""
-    return isinstance(journal, Mailbox) and bool(await journal.read_mail(session, "prompts"))
+    return bool(await journal.read_mail(session, "prompts"))
 
 
 def _fork_names(session: str, at: int, into: str | None) -> Iterator[str]:

@@ -43,6 +43,10 @@ class HeldLease:
     def release(self) -> None:
         self._leases.release_lease(self)
 
+    async def confirm(self) -> bool:
+        """Whether it is held: until it is released, because it cannot be lost."""
+        return self._leases.has_lease(self)
+
 
 class LeaseTable:
     """The sessions that are driven through one journal object in memory."""
@@ -64,6 +68,11 @@ class LeaseTable:
         """Whether a live driver has the session, through this journal or another."""
         with self._mutex:
             return session in self._held or self._is_locked(session)
+
+    def has_lease(self, lease: HeldLease) -> bool:
+        """Whether a lease is held, and was not released."""
+        with self._mutex:
+            return self._held.get(lease.session) is lease
 
     def release_lease(self, lease: HeldLease) -> None:
         """Release a lease, unless the session has been leased again since."""

@@ -10,7 +10,7 @@ from windlass.core.decide.reserving import budget_window
 from windlass.core.errors import SessionBusy, WindlassError
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
-from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
+from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
 from windlass.core.questions import QuestionRow
 from windlass.core.session_query import (
     ABANDONED_SESSIONS,
@@ -25,23 +25,18 @@ from windlass.core.session_query import (
     sort_sessions,
 )
 from windlass.core.session_summary import SessionSummary
-from windlass.journals.budget_math import BudgetSum, ShareChange, draw_share, settle_share
+from windlass.journals.budget_math import ShareChange
 from windlass.journals.chain import RecordProblem, check_order
 from windlass.journals.codec import blob_name, is_blob_name
 from windlass.journals.leases import HeldLease, LeaseTable
 from windlass.journals.live.inbox import MemoryChannel, MemorySender, MemorySubscription
-from windlass.journals.mail_rules import MailLimits, lane_name, no_facts_error
-from windlass.journals.memory_mail import MemoryMailboxes
+from windlass.journals.mail_book import MailBook, MailDraft, MailPosted, MailRemoved
+from windlass.journals.mail_rules import MailLimits, lane_name
 from windlass.journals.names import MEMORY_NAME
 from windlass.journals.notifier import AppendNotifier
-from windlass.journals.record_rules import (
-    check_record_data,
-    check_record_key,
-    clamp_page,
-    record_conflict_error,
-)
+from windlass.journals.record_set import BudgetShares, RecordSet
 from windlass.journals.wording import session_missing_error
-from windlass.ports import SharedRecord
+from windlass.ports import ProvenAnswers, SharedRecord
 
 HASHED_IN_LOOP_BYTES_MAX = 1_000_000
 """Longer data is hashed in a thread, so that the event loop goes on."""
@@ -63,15 +58,11 @@ class MemoryJournal:
         self._sessions: dict[str, list[Fact]] = {}
         self._rows: dict[str, SessionSummary] = {}
         self._blobs: dict[str, dict[str, bytes]] = {}
-        self._shares: dict[tuple[str, int, str], tuple[str, BudgetSum]] = {}
-        """By session, run and budget: the window that the share counts for, and the share."""
-        self._promised_sums: dict[tuple[str, str], BudgetSum] = {}
-        """By budget and window: the sum of all shares."""
-        self._records: dict[tuple[str, str], SharedRecord] = {}
-        self._record_version = 0
+        self._shares = BudgetShares()
+        self._records = RecordSet()
         self._leases = LeaseTable()
         self._notifier = AppendNotifier()
-        self._mail = MemoryMailboxes(mail_limits or MailLimits())
+        self._mail = MailBook(mail_limits or MailLimits())
         self._mail_notifier = AppendNotifier()
         self._live = MemoryChannel()
         self._now = now
@@ -83,8 +74,32 @@ class MemoryJournal:
         """How people name the journal."""
         return MEMORY_NAME
 
+    @property
+    def is_kept(self) -> bool:
+        """False: the sessions live as long as the process."""
+        return False
+
+    def check_shareable(self) -> None:
+        """Do nothing: sessions are listed, and leased to one driver at a time."""
+
     def close(self) -> None:
         """Do nothing: there is no file to close, and the sessions stay until the process ends."""
+
+    async def aclose(self) -> None:
+        """Do nothing, as `close`."""
+
+    def find_letter_problem(self, session: str, letter: Letter) -> str | None:
+        """Return None: no other program can post here."""
+        del session, letter
+
+    async def find_forgeries(self, session: str) -> Sequence[RecordProblem]:
+        """Return nothing: no other program can write here."""
+        del session
+        return ()
+
+    async def find_proven(self, session: str) -> ProvenAnswers | None:
+        """Return None: answers need no proof here."""
+        del session
 
     async def verify(self, session: str) -> list[RecordProblem]:
         """Return no problem: facts in memory are not encoded, and nothing else can change them."""
@@ -125,11 +140,14 @@ class MemoryJournal:
             self._sessions[session] = known
             before = self._rows.get(session)
             self._rows[session] = row if before is None else row.follow(before)
-            self._mail.note_facts(session, facts)
         self._notifier.notify((session,))
 
     async def lease(self, session: str) -> HeldLease:
         """Take the lease of a session; raises SessionBusy if another driver has it."""
+        return self._leases.acquire(session)
+
+    async def visit(self, session: str) -> HeldLease:
+        """Take the lease to write into a session without driving it."""
         return self._leases.acquire(session)
 
     async def is_leased(self, session: str) -> bool:
@@ -150,12 +168,18 @@ class MemoryJournal:
         Raises NothingToDo if the session has no facts, unless the message is a prompt, ConfigError
         if the message cannot be kept, QuestionDecided, and MailboxFull.
         """
+        draft = MailDraft(session, message, by, key)
         with self._mutex:
-            if session not in self._sessions and lane_of(message) == "control":
-                raise no_facts_error(session, message)
-            receipt = self._mail.post(session, message, by, key, self._now())
+            planned = self._mail.plan_post(draft, self._facts_of, self._now())
+            if not isinstance(planned, MailPosted):
+                return planned
+            self._mail.apply(planned)
+        receipt = planned.receipt
         self._mail_notifier.notify((lane_name(session, receipt.lane),))
         return receipt
+
+    def _facts_of(self, session: str) -> Sequence[Fact]:
+        return self._sessions.get(session, ())
 
     async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
         """Return the messages of a lane after a number, in order."""
@@ -165,12 +189,12 @@ class MemoryJournal:
     async def read_questions(self, session: str) -> Sequence[QuestionRow]:
         """Return the questions of a session that no fact has settled, decided or not."""
         with self._mutex:
-            return self._mail.read_questions(session)
+            return self._mail.read_questions(session, self._facts_of(session))
 
     async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
         """Forget the messages of a lane up to a number."""
         with self._mutex:
-            self._mail.remove(session, lane, upto)
+            self._mail.apply(MailRemoved(session, lane, upto))
 
     async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
         """Return once the lane has messages after a number."""
@@ -181,7 +205,7 @@ class MemoryJournal:
     async def list_mailed(self, limit: int = 100) -> Sequence[str]:
         """Return the sessions that have messages which nobody has taken, the oldest first."""
         with self._mutex:
-            return self._mail.list_mailed(limit)
+            return self._mail.list_mailed(self._facts_of, limit)
 
     def open_live(self, session: str, on_interest: Callable[[bool], None]) -> MemorySender:
         """Open the driver's side of the live channel."""
@@ -215,74 +239,48 @@ class MemoryJournal:
 
     async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
         """Raise the total that a run may spend to `wanted`, or as far as the budget allows."""
-
-        def draw(promised: BudgetSum, share: BudgetSum) -> BudgetSum:
-            return draw_share(budget, promised, share, wanted)
-
-        return self._change_share(budget, session, run, draw)
+        return self._change_share(ShareChange(budget, session, run, wanted))
 
     async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
         """Record the total that a run has spent; the rest of its share goes back."""
-        self._change_share(
-            budget, session, run, lambda _, share: settle_share(budget, share, spent)
-        )
+        self._change_share(ShareChange(budget, session, run, spent, is_spent=True))
 
     async def read_spending(self, budget: Budget) -> Amount:
         """Return what is spent or promised of the budget in its present window."""
-        place = (budget.name, budget_window(budget, self._now()))
-        return self._promised_sums.get(place, BudgetSum()).as_amount(budget)
+        return self._shares.promised(budget, budget_window(budget, self._now()))
 
-    def _change_share(self, budget: Budget, session: str, run: int, change: ShareChange) -> Amount:
-        key = (session, run, budget.name)
+    def _change_share(self, change: ShareChange) -> Amount:
         with self._mutex:
-            unshared = (budget_window(budget, self._now()), BudgetSum())
-            window, before = self._shares.get(key, unshared)
-            promised = self._promised_sums.get((budget.name, window), BudgetSum())
-            share = change(promised, before)
-            # A run that got nothing is not tied to this window: the next one may have something.
-            if share != before:
-                self._shares[key] = (window, share)
-                self._promised_sums[budget.name, window] = promised.replace_share(share, before)
-            return share.as_amount(budget)
+            entry = self._shares.plan_change(change, budget_window(change.budget, self._now()))
+            if entry is not None:
+                self._shares.apply(entry)
+            return self._shares.share_of(change)
 
     async def get_record(self, kind: str, name: str) -> SharedRecord | None:
         """Return a shared record, if there is one."""
-        check_record_key(kind, name)
-        return self._records.get((kind, name))
+        return self._records.get(kind, name)
 
     async def put_record(self, kind: str, name: str, data: bytes, version: int) -> SharedRecord:
         """Replace the shared record with this version; raises RecordConflict if it has another."""
-        check_record_key(kind, name)
-        check_record_data(kind, name, data)
         with self._mutex:
-            known = self._records.get((kind, name))
-            if (0 if known is None else known.version) != version:
-                raise record_conflict_error(kind, name, version)
-            self._record_version += 1
-            record = SharedRecord(kind, name, self._record_version, bytes(data))
-            self._records[kind, name] = record
-        return record
+            entry = self._records.plan_put(kind, name, data, version)
+            self._records.apply(entry)
+        return entry.record
 
     async def delete_record(self, kind: str, name: str, version: int | None = None) -> bool:
         """Delete a shared record. Returns whether there was one."""
-        check_record_key(kind, name)
         with self._mutex:
-            known = self._records.get((kind, name))
-            if known is None:
-                return False
-            if version is not None and known.version != version:
-                raise record_conflict_error(kind, name, version)
-            del self._records[kind, name]
-        return True
+            entry = self._records.plan_delete(kind, name, version)
+            if entry is not None:
+                self._records.apply(entry)
+        return entry is not None
 
     async def list_records(
         self, kind: str, after: str = "", limit: int = 100
     ) -> Sequence[SharedRecord]:
         """Return the shared records of a kind after a name, in the order of names."""
-        check_record_key(kind, after or "first")
         with self._mutex:
-            names = sorted(name for known, name in self._records if known == kind and name > after)
-            return [self._records[kind, name] for name in names[: clamp_page(limit)]]
+            return self._records.list_page(kind, after, limit)
 
     async def sessions(  # noqa: PLR0913 - one parameter per filter
         self,
@@ -299,7 +297,7 @@ class MemoryJournal:
     ) -> SessionPage:
         """Return a page of the sessions that pass all filters: last changed first, then by name.
 
-        `SessionCatalog.sessions` in `ports/journals.py` says what the filters mean.
+        `Journal.sessions` in `ports/journals.py` says what the filters mean.
         """
         wanted = make_query(
             query,
@@ -343,7 +341,7 @@ class MemoryJournal:
         for summary in list_roots(summaries)[keep:]:
             if summary.changed < before and summary.outcome is not None:
                 tree = [summary.session, *find_tree(summary.session, summaries)]
-                if any(map(self._mail.has_waiting, tree)):
+                if any(self._mail.has_waiting(name, self._facts_of(name)) for name in tree):
                     continue
                 with suppress(SessionBusy):
                     self._delete_together(tree)
@@ -372,8 +370,7 @@ class MemoryJournal:
     def _delete_session(self, session: str) -> bool:
         self._blobs.pop(session, None)
         # The budgets keep what was spent, but a new session of this name has no share yet.
-        for key in [key for key in self._shares if key[0] == session]:
-            del self._shares[key]
-        had_mail = self._mail.delete(session)
+        self._shares.forget_session(session)
+        had_mail = self._mail.delete(session, self._facts_of(session))
         self._rows.pop(session, None)
         return self._sessions.pop(session, None) is not None or had_mail

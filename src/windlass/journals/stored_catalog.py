@@ -107,7 +107,7 @@ class StoredCatalog(ABC):
     ) -> SessionPage:
         """Return a page of the sessions that pass all filters: last changed first, then by name.
 
-        `SessionCatalog.sessions` in `ports/journals.py` says what the filters mean.
+        `Journal.sessions` in `ports/journals.py` says what the filters mean.
         """
         wanted = make_query(
             query,

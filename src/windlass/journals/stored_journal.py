@@ -12,12 +12,14 @@ from typing import Literal, Self
 
 from windlass.core.errors import ConfigError, JournalFailed
 from windlass.core.events import Fact
+from windlass.core.mail import Letter
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import RecordProblem
 from windlass.journals.codec import blob_name, encode_fact, is_blob_name
 from windlass.journals.session_rows import PendingAppend
 from windlass.journals.stored_catalog import StoredCatalog
 from windlass.journals.wording import blob_corrupt_error, session_corrupt_error, session_name_error
+from windlass.ports import Lease, ProvenAnswers
 
 Durability = Literal["full", "relaxed"]
 
@@ -34,9 +36,42 @@ class StoredJournal(StoredCatalog):
         """How people name the journal: its path, or its URL without user and password."""
         return self._location.removeprefix("journal ")
 
+    @property
+    def is_kept(self) -> bool:
+        """True: the sessions outlive this process."""
+        return True
+
+    def check_shareable(self) -> None:
+        """Do nothing: sessions are listed, and leased to one driver at a time."""
+
     @abstractmethod
     def close(self) -> None:
         """Write what is waiting, then release the database."""
+
+    async def aclose(self) -> None:
+        """As `close`, from the event loop that used the journal."""
+        self.close()
+
+    @abstractmethod
+    async def lease(self, session: str) -> Lease:
+        """Take the lease of a session; raises SessionBusy if a live driver has it."""
+
+    async def visit(self, session: str) -> Lease:
+        """Take the lease to write into a session without driving it."""
+        return await self.lease(session)
+
+    def find_letter_problem(self, session: str, letter: Letter) -> str | None:
+        """Return why a message is not genuine; None where messages are not signed."""
+        del session, letter
+
+    async def find_forgeries(self, session: str) -> Sequence[RecordProblem]:
+        """Return what was done to a session without the user's key; nothing where there is none."""
+        del session
+        return ()
+
+    async def find_proven(self, session: str) -> ProvenAnswers | None:
+        """Return what signed answers prove; None where answers are believed without a proof."""
+        del session
 
     @abstractmethod
     def _submit_append(self, append: PendingAppend) -> None:

@@ -3,9 +3,12 @@
 The law: a message names the journal or the session, says what happened, and says what to do.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
 from windlass.core.suggestions import find_near_names
-from windlass.ports import Journal, SessionCatalog
+from windlass.ports import Journal
 
 NAMES_MAX = 500
 """Sessions among which near names are looked for, the latest first."""
@@ -43,10 +46,10 @@ async def no_session_error(journal: Journal, session: str) -> ConfigError:
 
 async def describe_unknown_session(journal: Journal, session: str) -> str:
     """Say that a journal has no such session, with near names if it can list them."""
-    names: list[str] = []
-    if isinstance(journal, SessionCatalog):
+    near: Sequence[str] = ()
+    with suppress(ConfigError):
         names = [one.session for one in await journal.sessions(limit=NAMES_MAX)]
-    near = find_near_names(session, names)
+        near = find_near_names(session, names)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return f"there is no session {session!r} in this journal.{hint}"
 

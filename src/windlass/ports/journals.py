@@ -1,9 +1,15 @@
-"""The ports to the journal: what it must do, and what else it can do."""
+"""The port to the journal: facts, mail, records, blobs, leases and the list of sessions.
+
+The code behind an agent or a service uses a `Journal`, and never asks what it can do. A program may
+bring a smaller store, which reads and appends facts (`FactStore`); `journals/completing.py` makes a
+journal of it where the agent takes it.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
+from typing_extensions import override
 
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
@@ -20,8 +26,11 @@ from windlass.core.session_summary import SessionSummary
 from windlass.core.verdicts import Grant
 
 
-class Journal(Protocol):
-    """Stores the facts of sessions."""
+class FactStore(Protocol):
+    """The least that a program's own journal must do: keep the facts of sessions.
+
+    Sessions whose names begin with `windlass stream ` hold mail, records, budgets and blobs.
+    """
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         """Return the facts after a sequence number, in order; none for an unknown session."""
@@ -44,35 +53,11 @@ class Lease(Protocol):
         """Let another driver have the session. A second call does nothing."""
         ...
 
-
-@runtime_checkable
-class ConfirmableLease(Protocol):
-    """A lease that can be lost while its holder lives: the server that grants it is elsewhere."""
-
     async def confirm(self) -> bool:
-        """Ask the server whether it is held. One that was lost is taken again if it is free."""
-        ...
+        """Return whether it is held. One that a server lost is taken again if it is free.
 
-
-@runtime_checkable
-class SessionLeases(Protocol):
-    """A journal that knows who drives a session."""
-
-    async def lease(self, session: str) -> Lease:
-        """Take the session. Raises SessionBusy at once if a living driver has it."""
-        ...
-
-    async def is_leased(self, session: str) -> bool:
-        """Return whether a living driver has the session, in this process or another."""
-        ...
-
-
-@runtime_checkable
-class AppendSignals(Protocol):
-    """A journal that can tell when another process wrote."""
-
-    async def wait_for_append(self, session: str, after: int) -> None:
-        """Return when the session may have facts after a sequence number; sometimes without one."""
+        Raises JournalFailed if the server does not answer.
+        """
         ...
 
 
@@ -96,7 +81,7 @@ class LiveSubscription(Protocol):
         ...
 
     def ask_snapshot(self) -> None:
-        """Ask whoever drives the session to begin anew: something was missed."""
+        """Ask the driver for a snapshot: something was missed."""
         ...
 
     def close(self) -> None:
@@ -104,23 +89,6 @@ class LiveSubscription(Protocol):
         ...
 
 
-@runtime_checkable
-class LiveChannel(Protocol):
-    """A journal that carries deltas to watchers in other processes. It may lose any of them."""
-
-    def open_live(self, session: str, on_interest: Callable[[bool], None]) -> LiveSender:
-        """Open the driver's side. Nothing need be sent before somebody watches.
-
-        `on_interest` is called in this loop: True if a snapshot is needed, False if nobody watches.
-        """
-        ...
-
-    def watch_live(self, session: str) -> LiveSubscription:
-        """Begin to receive what the driver of a session sends, now or later."""
-        ...
-
-
-@runtime_checkable
 class BlobStore(Protocol):
     """A journal that keeps data beside the facts of a session, by its hash."""
 
@@ -130,27 +98,6 @@ class BlobStore(Protocol):
 
     async def get_blob(self, session: str, name: str) -> bytes | None:
         """Return what the session keeps under a name; the first 16 characters are enough."""
-        ...
-
-
-@runtime_checkable
-class SharedBudgets(Protocol):
-    """A journal that keeps budgets which many runs share."""
-
-    async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
-        """Raise what a run may spend in all to `wanted`, or as near as the budget allows.
-
-        Returns the new total, which is never less than before. Asking twice for the same amount
-        has the effect of asking once.
-        """
-        ...
-
-    async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
-        """Say what a run has spent in all; the rest of what it had drawn goes back."""
-        ...
-
-    async def read_spending(self, budget: Budget) -> Amount:
-        """Return what is spent or promised in the budget's current period."""
         ...
 
 
@@ -164,7 +111,6 @@ class SharedRecord(msgspec.Struct, frozen=True):
     data: bytes
 
 
-@runtime_checkable
 class SharedRecords(Protocol):
     """A journal that keeps small documents beside its sessions: tokens, schedules, cursors.
 
@@ -197,9 +143,165 @@ class SharedRecords(Protocol):
         ...
 
 
-@runtime_checkable
-class SessionCatalog(Protocol):
-    """A journal that lists its sessions, and deletes them."""
+class RecordProblem(msgspec.Struct, frozen=True):
+    """What is wrong with a record of a session; `str()` gives it as a message."""
+
+    seq: int
+    what: str
+
+    @override
+    def __str__(self) -> str:
+        return f"record {self.seq}: {self.what}"
+
+
+class ProvenAnswers(msgspec.Struct, frozen=True):
+    """What the signed answers of a session prove to a driver that takes it over."""
+
+    calls: frozenset[str]
+    """The calls whose last answer is signed."""
+    grants: Sequence[Grant]
+    """What signed answers allowed for the rest of the session."""
+
+
+class Journal(FactStore, BlobStore, SharedRecords, Protocol):
+    """Keeps sessions, and all that programs with the same journal share about them.
+
+    Mail: posting needs no lease and never touches the sequence of facts. Each lane of a session has
+    numbers of its own, from 1 and without gaps; they are never used again, also when messages were
+    removed (`core/mail.py`).
+    """
+
+    @property
+    def name(self) -> str:
+        """How people name the journal: without user and password."""
+        ...
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the sessions outlive this process."""
+        ...
+
+    def check_shareable(self) -> None:
+        """Raise ConfigError unless sessions are listed and leased: services and workers need it."""
+        ...
+
+    def close(self) -> None:
+        """Release files, connections and locks. A second call does nothing."""
+        ...
+
+    async def aclose(self) -> None:
+        """As `close`, from the event loop that used the journal."""
+        ...
+
+    # ── leases and news ─────────────────────────────────────────────────────────────
+
+    async def lease(self, session: str) -> Lease:
+        """Take the session. Raises SessionBusy at once if a living driver has it."""
+        ...
+
+    async def visit(self, session: str) -> Lease:
+        """Take the session to write into it without driving it.
+
+        Raises SessionBusy if a living driver has it, or may have it.
+        """
+        ...
+
+    async def is_leased(self, session: str) -> bool:
+        """Return whether a living driver has the session, in this process or another."""
+        ...
+
+    async def wait_for_append(self, session: str, after: int) -> None:
+        """Return when the session may have facts after a sequence number; sometimes without one."""
+        ...
+
+    def open_live(self, session: str, on_interest: Callable[[bool], None]) -> LiveSender:
+        """Open the driver's side. Nothing need be sent before there is a watcher.
+
+        `on_interest` is called in this loop: True if a snapshot is needed, False without a watcher.
+        """
+        ...
+
+    def watch_live(self, session: str) -> LiveSubscription:
+        """Begin to receive what the driver of a session sends, now or later."""
+        ...
+
+    # ── mail ────────────────────────────────────────────────────────────────────────
+
+    async def post_mail(
+        self, session: str, message: Mail, *, by: str = "", key: str = ""
+    ) -> MailReceipt:
+        """Keep a message for a session, and return once it is durable.
+
+        The same key in the same lane gives the receipt of the first post again. An answer decides
+        its question in the same transaction (`journals/question_rules.py`). Raises NothingToDo if
+        the session has no facts (a prompt may be its first message) or no such question waits,
+        QuestionDecided if the question was decided before, and MailboxFull.
+        """
+        ...
+
+    async def read_questions(self, session: str) -> Sequence[QuestionRow]:
+        """Return the questions of a session that no fact has settled, decided or not.
+
+        The append that records `CallJudged` with `Ask` adds one; see `core/fold/questions.py`.
+        """
+        ...
+
+    async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
+        """Return the messages of a lane after a number, in order."""
+        ...
+
+    async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
+        """Forget the messages of a lane up to a number. Their facts are on record."""
+        ...
+
+    async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
+        """Return when the lane may have messages after a number; sometimes without one."""
+        ...
+
+    async def list_mailed(self, limit: int = 100) -> Sequence[str]:
+        """Return the sessions that have messages that no fact carries, the oldest first."""
+        ...
+
+    # ── proofs ──────────────────────────────────────────────────────────────────────
+
+    def find_letter_problem(self, session: str, letter: Letter) -> str | None:
+        """Return why a message is not genuine; None if it is, or nothing is signed here."""
+        ...
+
+    async def find_forgeries(self, session: str) -> Sequence[RecordProblem]:
+        """Return what was done to a session without the user's key."""
+        ...
+
+    async def find_proven(self, session: str) -> ProvenAnswers | None:
+        """Return what the signed answers of a session prove; None if no keys say what to believe.
+
+        With keys, a recorded permission is believed only if a service signed it.
+        """
+        ...
+
+    async def verify(self, session: str) -> Sequence[RecordProblem]:
+        """Return a problem for each record of a session that was changed, moved or removed."""
+        ...
+
+    # ── budgets that many runs share ────────────────────────────────────────────────
+
+    async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
+        """Raise what a run may spend in all to `wanted`, or as near as the budget allows.
+
+        Returns the new total, which is never less than before. Asking twice for the same amount
+        has the effect of asking once.
+        """
+        ...
+
+    async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
+        """Say what a run has spent in all; the rest of what it had drawn goes back."""
+        ...
+
+    async def read_spending(self, budget: Budget) -> Amount:
+        """Return what is spent or promised in the budget's current period."""
+        ...
+
+    # ── the list of sessions ────────────────────────────────────────────────────────
 
     async def sessions(  # noqa: PLR0913 - one parameter per filter
         self,
@@ -239,7 +341,7 @@ class SessionCatalog(Protocol):
         parent: str | None = None,
         limit: int = ABANDONED_SESSIONS,
     ) -> list[SessionSummary]:
-        """Return the sessions with an open run that has no living driver and waits for nobody.
+        """Return the sessions with an open run that has no living driver and waits for no person.
 
         These are the latest `limit` of those that pass the filters, which are those of `sessions`.
         """
@@ -262,99 +364,5 @@ class SessionCatalog(Protocol):
         ...
 
 
-@runtime_checkable
-class Mailbox(Protocol):
-    """A journal that takes messages for sessions which anyone may drive (`core/mail.py`).
-
-    Posting needs no lease and never touches the sequence of facts. Each lane has numbers of its
-    own, from 1 and without gaps; they are never used again, also when messages were removed.
-    """
-
-    async def post_mail(
-        self, session: str, message: Mail, *, by: str = "", key: str = ""
-    ) -> MailReceipt:
-        """Keep a message for a session, and return once it is durable.
-
-        The same key in the same lane gives the receipt of the first post again. An answer decides
-        its question in the same transaction (`journals/question_rules.py`). Raises NothingToDo if
-        the session has no facts (a prompt may be its first message) or no such question waits,
-        QuestionDecided if the question was decided before, and MailboxFull.
-        """
-        ...
-
-    async def read_questions(self, session: str) -> Sequence[QuestionRow]:
-        """Return the questions of a session that no fact has settled, decided or not.
-
-        The append that records `CallJudged` with `Ask` adds one; see `core/fold/questions.py`.
-        """
-        ...
-
-    async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
-        """Return the messages of a lane after a number, in order."""
-        ...
-
-    async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
-        """Forget the messages of a lane up to a number. Their facts are on record."""
-        ...
-
-    async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
-        """Return when the lane may have messages after a number; sometimes without one."""
-        ...
-
-    async def list_mailed(self, limit: int = 100) -> Sequence[str]:
-        """Return the sessions that have messages which nobody has taken, the oldest first."""
-        ...
-
-
-@runtime_checkable
-class SignedMail(Protocol):
-    """A journal that other programs can write to: a signature tells which messages are genuine."""
-
-    def find_letter_problem(self, session: str, letter: Letter) -> str | None:
-        """Return why a message is not genuine; None if it is."""
-        ...
-
-
-class ProvenAnswers(msgspec.Struct, frozen=True):
-    """What the signed answers of a session prove to a driver that takes it over."""
-
-    calls: frozenset[str]
-    """The calls whose last answer is signed."""
-    grants: Sequence[Grant]
-    """What signed answers allowed for the rest of the session."""
-
-
-@runtime_checkable
-class ProvingJournal(Protocol):
-    """A journal whose recorded permissions are believed only if a service signed them."""
-
-    async def find_proven(self, session: str) -> ProvenAnswers | None:
-        """Return what the answers of a session prove; None if no keys say what to believe."""
-        ...
-
-
-@runtime_checkable
-class SignedJournal(SignedMail, Protocol):
-    """A journal that anyone may write to who gets at its file: the user's own key tells who did."""
-
-    async def find_forgeries(self, session: str) -> Sequence[object]:
-        """Return what somebody without the key did to a session, in words."""
-        ...
-
-
-@runtime_checkable
-class ClosableJournal(Protocol):
-    """A journal that holds something open, such as a file."""
-
-    def close(self) -> None:
-        """Release files and locks. A second call does nothing."""
-        ...
-
-
-@runtime_checkable
-class AsyncClosableJournal(Protocol):
-    """A journal whose connections belong to event loops, which have to close them."""
-
-    async def aclose(self) -> None:
-        """Release connections and files. A second call does nothing."""
-        ...
+GivenJournal = Journal | FactStore
+"""What a program may give where a journal is asked for."""

@@ -12,47 +12,18 @@ from typing import Protocol, runtime_checkable
 
 from windlass.core.errors import ConfigError, JournalFailed
 from windlass.environ import read_process_environment
-from windlass.journals.chain import RecordProblem
-from windlass.journals.memory import MemoryJournal
 from windlass.journals.names import parse_journal_name, resolve_journal_name
 from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.upgrades import UpgradeStatus
 from windlass.journals.urls import open_journal as open_by_name
-from windlass.ports import (
-    AppendSignals,
-    AsyncClosableJournal,
-    BlobStore,
-    ClosableJournal,
-    Journal,
-    SessionCatalog,
-    SessionLeases,
-    SharedBudgets,
-)
+from windlass.ports import Journal
 from windlass.private_files import make_private_folder
 from windlass.project.files import load_settings
 from windlass.project.settings import Settings
 
 
-class ManagedJournal(
-    Journal,
-    SessionLeases,
-    AppendSignals,
-    BlobStore,
-    SharedBudgets,
-    SessionCatalog,
-    ClosableJournal,
-    Protocol,
-):
+class ManagedJournal(Journal, Protocol):
     """A journal with all that the command line does with one, wherever it keeps the sessions."""
-
-    @property
-    def name(self) -> str:
-        """How people name the journal: without user and password."""
-        ...
-
-    async def verify(self, session: str) -> list[RecordProblem]:
-        """Return a problem for each record of a session that was changed, moved or removed."""
-        ...
 
     async def check(self) -> list[str]:
         """Return what is wrong with the journal as a whole, in words."""
@@ -133,11 +104,6 @@ def default_journal_name(environ: Mapping[str, str] | None = None) -> str:
     return str(data / "windlass" / "sessions.db")
 
 
-def is_kept(journal: Journal) -> bool:
-    """Whether the sessions of a journal outlive this process."""
-    return not isinstance(journal, MemoryJournal)
-
-
 def journal_exists(name: str | os.PathLike[str]) -> bool:
     """Whether there is such a journal. For a server, only using it shows that."""
     parsed = parse_journal_name(os.fspath(name))
@@ -170,10 +136,7 @@ class OpenedJournal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(self._journal, AsyncClosableJournal):
-            await self._journal.aclose()
-        else:
-            self._journal.close()
+        await self._journal.aclose()
 
 
 def open_journal(name: str | os.PathLike[str], keys: ServiceKeys | None = None) -> OpenedJournal:

@@ -11,7 +11,7 @@ from pathlib import Path
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
 from windlass.core.suggestions import find_near_names
-from windlass.ports import SessionCatalog
+from windlass.ports import Journal
 from windlass.project.journals import ManagedJournal
 
 SLUG_MAX = 24
@@ -32,7 +32,7 @@ def new_session_name(folder: Path) -> str:
 
 
 async def sessions_of_folder(
-    journal: SessionCatalog, folder: Path, *, unfinished: bool = False, limit: int = LISTED_MAX
+    journal: Journal, folder: Path, *, unfinished: bool = False, limit: int = LISTED_MAX
 ) -> list[SessionSummary]:
     """The sessions of a folder, the latest first."""
     prefix = session_prefix(folder)
@@ -43,7 +43,7 @@ async def sessions_of_folder(
 
 
 async def find_latest(
-    journal: SessionCatalog, folder: Path, *, unfinished: bool = False
+    journal: Journal, folder: Path, *, unfinished: bool = False
 ) -> SessionSummary:
     """The latest session of a folder; raises NothingToDo if there is none."""
     found = await sessions_of_folder(journal, folder, unfinished=unfinished, limit=1)

@@ -34,7 +34,7 @@ from windlass.core.moves import EndRun, FinalMove, StayPaused, WaitForAnswers
 from windlass.core.result import RunResult, build_result
 from windlass.core.state import CallState, State
 from windlass.logs import get_logger
-from windlass.ports import LiveChannel, LiveSender, Watcher, World
+from windlass.ports import LiveSender, Watcher, World
 from windlass.runtime.in_flight import (
     complete_release,
     find_append_error,
@@ -373,12 +373,10 @@ class RunDriver:
 
     def _open_live(self) -> None:
         """Let watchers find the run, once the session is leased and the run is on record."""
-        journal = self._world.journal
-        if isinstance(journal, LiveChannel):
-            try:
-                self._live_sender = journal.open_live(self.session, self._note_interest)
-            except Exception:  # noqa: BLE001 - what is shown cannot stop a run
-                _log.exception("watchers in other processes will see the facts, but no deltas")
+        try:
+            self._live_sender = self._world.journal.open_live(self.session, self._note_interest)
+        except Exception:  # noqa: BLE001 - what is shown cannot stop a run
+            _log.exception("watchers in other processes will see the facts, but no deltas")
 
     def _note_interest(self, is_wanted: bool) -> None:  # noqa: FBT001 - it is a callback
         sender = self._live_sender

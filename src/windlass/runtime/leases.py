@@ -10,7 +10,7 @@ lost all the same, the journal's sequence numbers still refuse the second writer
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from typing import Any
 
@@ -33,13 +33,9 @@ from windlass.core.secrets.mask import Mask
 from windlass.core.state import State
 from windlass.logs import get_logger
 from windlass.ports import (
-    ConfirmableLease,
     Journal,
     Lease,
-    ProvingJournal,
     RecoverableTools,
-    SessionLeases,
-    SignedJournal,
     Tools,
 )
 from windlass.runtime.recorder import Recorder
@@ -124,11 +120,10 @@ class SessionHold:
         """Take the lease of the session, then read it."""
         journal = self._journal
         session = self._recorder.session
-        if isinstance(journal, SessionLeases):
-            self._lease = await journal.lease(session)
-            if self._is_over:
-                # The driver gave up while the journal was still granting the lease.
-                self._lease.release()
+        self._lease = await journal.lease(session)
+        if self._is_over:
+            # The driver gave up while the journal was still granting the lease.
+            self._lease.release()
         state = await self._state_cache.read_state(journal, session)
         if state.is_active or state.grants:
             # What a person allowed for always is used by later runs as well.
@@ -141,10 +136,7 @@ class SessionHold:
 
     async def _doubt_unproven(self, state: State) -> State:
         """Note which calls were allowed without proof, and return the state without such grants."""
-        journal = self._journal
-        proven = None
-        if isinstance(journal, ProvingJournal):
-            proven = await journal.find_proven(state.session)
+        proven = await self._journal.find_proven(state.session)
         if proven is None:
             return state
         self.doubted = tuple(
@@ -190,7 +182,7 @@ class SessionHold:
 
 async def _refuse_forgeries(journal: Journal, session: str) -> None:
     """Raise JournalCorrupt if a program without the user's key has changed the session."""
-    problems = await journal.find_forgeries(session) if isinstance(journal, SignedJournal) else ()
+    problems = await journal.find_forgeries(session)
     if problems:
         raise JournalCorrupt(
             f"session {session!r} will not be resumed: {problems[0]}. If you moved the journal "
@@ -231,15 +223,14 @@ async def prepare_take_over(
 async def hold_session(journal: Journal, session: str) -> AbstractContextManager[None]:
     """Take the lease of a session; it is released when the returned context is left.
 
-    Raises SessionBusy if a living driver has it. A journal without leases gives an empty context.
+    Raises SessionBusy if a living driver has it.
     """
-    if not isinstance(journal, SessionLeases):
-        return nullcontext()
-    return _release_after(await journal.lease(session))
+    return release_after(await journal.visit(session))
 
 
 @contextmanager
-def _release_after(lease: Lease) -> Generator[None]:
+def release_after(lease: Lease) -> Generator[None]:
+    """Release a lease when the context is left."""
     try:
         yield
     finally:
@@ -252,8 +243,6 @@ async def wait_for_writer(journal: Journal, session: str, last_seq: int) -> bool
     A message, an answer or a late result takes the lease for one append. A driver keeps it for
     longer than WRITER_WAIT_S, or has written facts of its own after fact `last_seq`.
     """
-    if not isinstance(journal, SessionLeases):
-        return False
     for _ in range(round(WRITER_WAIT_S / WRITER_POLL_S)):
         await asyncio.sleep(WRITER_POLL_S)
         if not await journal.is_leased(session):
@@ -270,7 +259,7 @@ async def is_still_driving(
     A journal that does not answer proves nothing: then the answer is False.
     """
     try:
-        if isinstance(lease, ConfirmableLease) and not await lease.confirm():
+        if lease is not None and not await lease.confirm():
             return False
         # A lease that was lost and taken again says nothing about the time between.
         facts = await journal.read(session, last_seq)

@@ -41,7 +41,7 @@ from windlass.core.mail import (
 from windlass.core.setup import digest
 from windlass.core.state import State, find_call
 from windlass.logs import get_logger
-from windlass.ports import Clock, Journal, Mailbox, SignedMail
+from windlass.ports import Clock, Journal
 from windlass.runtime.leftover_tasks import LeftoverTasks
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.run_control import RunControl
@@ -69,7 +69,6 @@ class MailTaker:
         clock: Clock,
         make_answer: MakeAnswer,
     ) -> None:
-        self._mailbox = journal if isinstance(journal, Mailbox) else None
         self._journal = journal
         self._recorder = recorder
         self._control = control
@@ -81,16 +80,14 @@ class MailTaker:
 
     async def catch_up(self) -> None:
         """Take what was posted up to now. A mailbox that fails stops no run."""
-        if self._mailbox is not None:
-            try:
-                await self._take_new(self._mailbox)
-            except ForOperator as error:
-                _log.warning("session %s: its mailbox cannot be read: %s", self._session, error)
+        try:
+            await self._take_new()
+        except ForOperator as error:
+            _log.warning("session %s: its mailbox cannot be read: %s", self._session, error)
 
     def listen(self) -> None:
         """Take messages from now on, until `close`."""
-        if self._mailbox is not None:
-            self._listener = asyncio.create_task(self._listen(self._mailbox))
+        self._listener = asyncio.create_task(self._listen())
 
     def close(self, leftovers: LeftoverTasks) -> None:
         """Take nothing more, and have the messages removed whose facts are durable."""
@@ -102,10 +99,10 @@ class MailTaker:
     async def remove_taken(self) -> None:
         """Remove the messages whose facts are durable. Doing it again is harmless."""
         taken = self._recorder.state.mail_taken
-        if self._mailbox is None or taken <= self._removed_upto:
+        if taken <= self._removed_upto:
             return
         try:
-            await self._mailbox.remove_mail(self._session, "control", taken)
+            await self._journal.remove_mail(self._session, "control", taken)
         except WindlassError as error:
             _log.warning("session %s: its mailbox cannot be emptied: %s", self._session, error)
             return
@@ -115,41 +112,41 @@ class MailTaker:
     def _session(self) -> str:
         return self._recorder.session
 
-    async def _listen(self, mailbox: Mailbox) -> None:
+    async def _listen(self) -> None:
         can_take = True
         while can_take:
             await self.remove_taken()
             try:
                 taken = self._recorder.state.mail_taken
-                await mailbox.wait_for_mail(self._session, "control", taken)
-                can_take = await self._take_new(mailbox)
+                await self._journal.wait_for_mail(self._session, "control", taken)
+                can_take = await self._take_new()
             except ForOperator as error:
                 if self._recorder.is_closed:
                     return
                 _log.warning("session %s: its mailbox fails: %s", self._session, error)
                 await self._clock.sleep(RETRY_S)
 
-    async def _take_new(self, mailbox: Mailbox) -> bool:
+    async def _take_new(self) -> bool:
         """Take the messages that are there. Returns False once the run takes no more."""
         # The listener and `catch_up` may both come here, and a message must be taken once.
         async with self._taking:
             taken = self._recorder.state.mail_taken
-            for letter in await mailbox.read_mail(self._session, "control", taken):
-                if not await self._take_letter(letter, mailbox):
+            for letter in await self._journal.read_mail(self._session, "control", taken):
+                if not await self._take_letter(letter):
                     return False
         return True
 
-    async def _take_letter(self, letter: Letter, mailbox: Mailbox) -> bool:
+    async def _take_letter(self, letter: Letter) -> bool:
         state = self._recorder.state
         message = letter.message
-        problem = self._find_forgery(letter)
+        problem = self._journal.find_letter_problem(self._session, letter)
         is_for_this_run = problem is None and find_refusal(state, letter) is None
         if isinstance(message, CancelMail) and is_for_this_run:
             end = RunEnded("cancelled", message.reason, by=letter.by, mail=letter.number)
             self._control.stop.request_end(end)
             return False
         if isinstance(message, AnswerMail) and message.session and is_for_this_run:
-            problem = await self._forward_answer(letter, message, mailbox)
+            problem = await self._forward_answer(letter, message)
         taken: list[Fact] = []
 
         def make_facts(state: State) -> Sequence[Fact]:
@@ -161,15 +158,7 @@ class MailTaker:
         self._control.heed(taken[-1])
         return True
 
-    def _find_forgery(self, letter: Letter) -> str | None:
-        """Return why a message is not genuine: another program wrote it into the journal."""
-        if not isinstance(self._journal, SignedMail):
-            return None
-        return self._journal.find_letter_problem(self._session, letter)
-
-    async def _forward_answer(
-        self, letter: Letter, message: AnswerMail, mailbox: Mailbox
-    ) -> str | None:
+    async def _forward_answer(self, letter: Letter, message: AnswerMail) -> str | None:
         """Pass an answer on to the sub-agent that asked. Returns why it cannot be passed on.
 
         The key makes it arrive once, although a crash may come before the fact about it. It also
@@ -195,7 +184,7 @@ class MailTaker:
             grant=message.grant,
         )
         with suppress(NothingToDo):
-            await mailbox.post_mail(session, forwarded, by=letter.by, key=key)
+            await self._journal.post_mail(session, forwarded, by=letter.by, key=key)
         return None
 
 

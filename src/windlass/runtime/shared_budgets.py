@@ -6,35 +6,28 @@ spending is in its caller's ledger too, but the sub-agent draws on the budgets i
 """
 
 from windlass.core.decide.reserving import covers_amount, own_spending, spent_amount
-from windlass.core.errors import JournalFailed, WindlassError
+from windlass.core.errors import WindlassError
 from windlass.core.events import BudgetAllotted
 from windlass.core.moves import DrawBudget
 from windlass.core.state import State
 from windlass.logs import get_logger
-from windlass.ports import Journal, SharedBudgets
+from windlass.ports import Journal
 
 _log = get_logger(__name__)
 
 
 async def draw_on_budget(move: DrawBudget, journal: Journal, state: State) -> BudgetAllotted:
-    """Ask a shared budget for what the next request may cost; it may grant less.
-
-    Raises JournalFailed if the journal keeps no budgets.
-    """
-    budget = move.budget
-    if not isinstance(journal, SharedBudgets) or state.run is None:
-        raise JournalFailed(
-            f"the run draws on the budget {budget.name!r}, but this journal keeps no budgets"
-        )
-    wanted = move.total_wanted
-    amount = await journal.draw_budget(budget, state.session, state.run.number, wanted)
+    """Ask a shared budget for what the next request may cost; it may grant less."""
+    budget, wanted = move.budget, move.total_wanted
+    number = state.run.number if state.run else 0
+    amount = await journal.draw_budget(budget, state.session, number, wanted)
     return BudgetAllotted(budget.name, amount, dry=not covers_amount(amount, wanted))
 
 
 async def settle_budgets(journal: Journal, state: State) -> None:
     """Tell each budget what the last run of a session has cost in all."""
     run = state.run
-    if run is None or state.setup is None or not isinstance(journal, SharedBudgets):
+    if run is None or state.setup is None:
         return
     spent = spent_amount(own_spending(run.ledger))
     for budget in state.setup.budgets:

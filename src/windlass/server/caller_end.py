@@ -17,7 +17,7 @@ import msgspec
 from windlass.agent import control
 from windlass.core.errors import ForOperator, NothingToDo
 from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
-from windlass.ports import Journal, SessionCatalog, SharedRecords
+from windlass.ports import Journal
 from windlass.server.access import check_caller_name
 from windlass.server.owned_records import DocumentT, OwnedRecords
 from windlass.server.schedules.store import ScheduleStore
@@ -95,8 +95,6 @@ async def _delete_all(journal: Journal, tokens: TokenStore, caller: str) -> Call
     # A login link makes a token, so the links are deleted first.
     logins = await tokens.delete_logins(caller)
     revoked = await tokens.revoke_all(caller)
-    if not isinstance(journal, SharedRecords):
-        return CallerEnd(caller=caller, tokens=revoked, logins=logins)
     return CallerEnd(
         caller=caller,
         tokens=revoked,
@@ -137,8 +135,6 @@ async def _cancel_runs(
 
 async def _list_open(journal: Journal, caller: str) -> list[SessionSummary]:
     """Return the sessions of a caller whose last run has not ended."""
-    if not isinstance(journal, SessionCatalog):
-        return []
     found: list[SessionSummary] = []
     cursor: str | None = None
     while True:

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.ports import SharedRecords
 from windlass.server.background import BackgroundWork
 from windlass.server.limits import ServiceLimits
 from windlass.server.schedules.serving import SchedulingService, make_scheduler
@@ -55,8 +54,6 @@ class DutifulService(SchedulingService, TellingService, Protocol):
 
 def begin_duties(service: DutifulService, sender: HookSender) -> None:
     """Begin what a service does by itself. It ends with the service's background work."""
-    if not isinstance(service.journal, SharedRecords):
-        return
     scheduler = make_scheduler(service, time.time)
     service.background.repeat("schedules", scheduler.run_due, service.limits.schedule_s)
     url = service.outside.public_url

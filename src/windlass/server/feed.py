@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from windlass.core.session_summary import SessionSummary
 from windlass.logs import get_logger
-from windlass.ports import Journal, SessionCatalog
+from windlass.ports import Journal
 from windlass.server.access import Caller
 
 LOOK_S = 1.0
@@ -68,9 +68,9 @@ class SessionFeed:
 
     async def subscribe(self, caller: Caller) -> FeedSubscription:
         """Begin to watch. What changes from now on is told."""
-        if self._task is None and isinstance(self._journal, SessionCatalog):
-            await self._look_first(self._journal)
-            self._task = asyncio.create_task(self._look_again(self._journal), name="session feed")
+        if self._task is None:
+            await self._look_first()
+            self._task = asyncio.create_task(self._look_again(), name="session feed")
         subscription = FeedSubscription(caller, self._remove)
         self._subscriptions.add(subscription)
         return subscription
@@ -85,13 +85,13 @@ class SessionFeed:
             self._task.cancel()
             self._task = None
 
-    async def _look_first(self, catalog: SessionCatalog) -> None:
+    async def _look_first(self) -> None:
         """Learn what is there, so that only changes are told."""
-        latest = await catalog.sessions(parent="", limit=PAGE)
+        latest = await self._journal.sessions(parent="", limit=PAGE)
         self._seen = {summary.session: summary.facts for summary in latest}
         self._since = latest[0].updated if latest else None
 
-    async def _look_again(self, catalog: SessionCatalog) -> None:
+    async def _look_again(self) -> None:
         while True:
             try:
                 async with asyncio.timeout(LOOK_S):
@@ -100,15 +100,15 @@ class SessionFeed:
                 pass
             self._nudged.clear()
             try:
-                await self._look(catalog)
+                await self._look()
             except Exception:  # noqa: BLE001 - the journal may be back at the next look
                 _log.exception("cannot list the sessions")
 
-    async def _look(self, catalog: SessionCatalog) -> None:
+    async def _look(self) -> None:
         since = self._since - OVERLAP_S if self._since is not None else None
         cursor: str | None = None
         while True:
-            page = await catalog.sessions(parent="", since=since, limit=PAGE, cursor=cursor)
+            page = await self._journal.sessions(parent="", since=since, limit=PAGE, cursor=cursor)
             for summary in page:
                 self._note(summary)
             cursor = page.cursor

@@ -5,7 +5,6 @@ sessions for callers read it by name. What a protocol reads, it reads with an `O
 """
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 from windlass.agent import control
 from windlass.core.events import Fact
@@ -14,15 +13,8 @@ from windlass.core.projection.runs import OpenQuestion
 from windlass.core.session_summary import SessionSummary
 from windlass.core.state import State
 from windlass.journals.chain import RecordProblem
-from windlass.ports import Journal, Mailbox, SessionCatalog, SessionLeases, SignedJournal
+from windlass.ports import Journal
 from windlass.server.session_directory import OwnedSession
-
-
-@runtime_checkable
-class VerifiableJournal(Protocol):
-    """A journal that finds records which were changed, moved or removed."""
-
-    async def verify(self, session: str) -> list[RecordProblem]: ...
 
 
 async def read_recorded_facts(
@@ -45,14 +37,14 @@ async def read_state(journal: Journal, session: OwnedSession) -> State:
 
 async def has_queued_prompt(journal: Journal, session: OwnedSession) -> bool:
     """Return whether a prompt waits until the runs before it have ended."""
-    return isinstance(journal, Mailbox) and bool(await journal.read_mail(session.name, "prompts"))
+    return bool(await journal.read_mail(session.name, "prompts"))
 
 
 async def is_caught_up(journal: Journal, session: OwnedSession, seq: int) -> bool:
     """Return whether nothing came after a fact: no record, and no message such as an answer."""
     facts = await journal.read(session.name)
-    if facts[-1].seq > seq or not isinstance(journal, Mailbox):
-        return facts[-1].seq <= seq
+    if facts[-1].seq > seq:
+        return False
     taken = fold(session.name, facts).mail_taken
     return not await journal.read_mail(session.name, "control", taken)
 
@@ -64,8 +56,6 @@ async def drop_decided(
 
     An answer counts from when it is accepted; the view shows it once a driver has taken it.
     """
-    if not questions or not isinstance(journal, Mailbox):
-        return questions
     decided: set[tuple[str, str]] = set()
     for session in {question.session for question in questions}:
         rows = await journal.read_questions(session)
@@ -74,8 +64,8 @@ async def drop_decided(
 
 
 async def is_driven(journal: Journal, session: OwnedSession) -> bool:
-    """Return whether a process drives a session; True if the journal cannot tell."""
-    return not isinstance(journal, SessionLeases) or await journal.is_leased(session.name)
+    """Return whether a process drives a session."""
+    return await journal.is_leased(session.name)
 
 
 async def wait_for_records(
@@ -89,18 +79,14 @@ async def list_children(
     journal: Journal, session: OwnedSession, limit: int
 ) -> Sequence[SessionSummary]:
     """Return the sessions of sub-agents that work for a session."""
-    if not isinstance(journal, SessionCatalog):
-        return ()
     return list(await journal.sessions(parent=session.name, limit=limit))
 
 
-async def find_problems(journal: Journal, session: OwnedSession) -> list[RecordProblem]:
+async def find_problems(journal: Journal, session: OwnedSession) -> Sequence[RecordProblem]:
     """Return which records were changed, moved or removed."""
-    return await journal.verify(session.name) if isinstance(journal, VerifiableJournal) else []
+    return await journal.verify(session.name)
 
 
 async def find_forgeries(journal: Journal, session: OwnedSession) -> list[str]:
     """Return what was done to a session without the user's key, in words."""
-    if not isinstance(journal, SignedJournal):
-        return []
     return [str(found) for found in await journal.find_forgeries(session.name)]

@@ -54,7 +54,7 @@ class OwnedRecords(Generic[DocumentT]):
 
     def __init__(self, journal: Journal, kind: str, document: type[DocumentT]) -> None:
         """Use a journal. Raises ConfigError if it keeps no shared records."""
-        self.records = require_records(journal, kind)
+        self.records: SharedRecords = journal
         self._kind = kind
         self._document = document
 
@@ -259,16 +259,6 @@ def document_name(record: SharedRecord) -> str:
 def _record_prefix(owner: str) -> str:
     """Return what the names of an owner's records begin with."""
     return owner_prefix(owner) or OWNER_MARK
-
-
-def require_records(journal: Journal, what: str) -> SharedRecords:
-    """Return the journal as a keeper of shared records. Raises ConfigError if it keeps none."""
-    if isinstance(journal, SharedRecords):
-        return journal
-    raise ConfigError(
-        f"{type(journal).__name__} cannot keep a {what}: use a journal with shared records, such "
-        "as SqliteJournal or PostgresJournal"
-    )
 
 
 def _owners_for(caller: Caller) -> tuple[str | None, ...]:

@@ -23,7 +23,6 @@ from windlass.core.session_summary import SessionState, SessionSummary, row_of
 from windlass.core.verdicts import PersonAnswer
 from windlass.journals.forking import fork as fork_session
 from windlass.ports import Journal
-from windlass.runtime.clock import RealClock
 from windlass.server.access import Caller, full_session_name
 from windlass.server.owned_reading import read_recorded_facts, read_state
 from windlass.server.quotas.admission import QuotaBook
@@ -152,7 +151,6 @@ class RunControls(ABC):
                 asked,
                 call_id,
                 reply,
-                RealClock(),
                 digest=digest,
                 by=session.caller.author,
             )

@@ -11,9 +11,10 @@ from windlass.agent.build import parts_of
 from windlass.agent.folder_store import FolderStore
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
+from windlass.journals.completing import complete_journal
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.urls import open_journal
-from windlass.ports import Journal
+from windlass.ports import GivenJournal, Journal
 from windlass.server.errors import ApiError
 
 
@@ -39,17 +40,31 @@ def name_agents(
 
 
 def choose_journal(
-    agents: Mapping[str, Agent[Any]], journal: Journal | str | PurePath | None
+    agents: Mapping[str, Agent[Any]], journal: GivenJournal | str | PurePath | None
 ) -> Journal:
+    """Return the journal that is given, or the one of the agents.
+
+    Raises ConfigError if the agents have several, or it cannot list and lease its sessions.
+    """
+    chosen = complete_journal(_choose_given(agents, journal))
+    chosen.check_shareable()
+    return chosen
+
+
+def _choose_given(
+    agents: Mapping[str, Agent[Any]], journal: GivenJournal | str | PurePath | None
+) -> GivenJournal:
     if isinstance(journal, str | PurePath):
         return open_journal(journal)
     if journal is not None:
         return journal
+    for agent in agents.values():
+        parts_of(agent).world.journal.check_shareable()
     own = {
         id(parts_of(agent).world.journal): parts_of(agent).world.journal
         for agent in agents.values()
     }
-    kept = [each for each in own.values() if not isinstance(each, MemoryJournal)]
+    kept = [each for each in own.values() if each.is_kept]
     if len(own) == 1:
         return next(iter(own.values()))
     if kept:

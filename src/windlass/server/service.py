@@ -30,13 +30,7 @@ from windlass.core.reply_hold import visible_facts
 from windlass.core.session_query import PAGE_SESSIONS, SessionPage, SessionQuery
 from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
 from windlass.core.work_folder import WorkFolder
-from windlass.journals.memory import MemoryJournal
-from windlass.ports import (
-    AsyncClosableJournal,
-    ClosableJournal,
-    Journal,
-    SessionLeases,
-)
+from windlass.ports import GivenJournal, Journal
 from windlass.server import owned_reading
 from windlass.server.access import Caller, full_session_name, owner_prefix
 from windlass.server.background import BackgroundWork
@@ -53,7 +47,6 @@ from windlass.server.session_directory import (
     OwnedSession,
     SessionDirectory,
     check_session_name,
-    require_catalog,
 )
 from windlass.server.start_request import SERVICE_KEY, RunEngine, StartRequest, is_served_run
 from windlass.server.stored_replies import StoredReplies
@@ -78,7 +71,7 @@ class Service(RunControls):
         self,
         agents: Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]],
         *,
-        journal: Journal | str | PurePath | None = None,
+        journal: GivenJournal | str | PurePath | None = None,
         limits: ServiceLimits | None = None,
         contexts: Mapping[str, Mapping[str, Any]] | None = None,
         outside: OutsideSettings | None = None,
@@ -173,16 +166,14 @@ class Service(RunControls):
         self.stop_accepting()
         for agent in self.agents.values():
             # Of a journal in memory, there is no other process that could resume them.
-            shared = () if isinstance(self.journal, MemoryJournal) else agent.driven_sessions()
+            shared = agent.driven_sessions() if self.journal.is_kept else ()
             for session in shared:
                 # Calls that run get some time to end.
                 agent.release(session, "the service was stopped", self.limits.drain_s)
         await self.background.stop()
         await asyncio.gather(*(agent.aclose() for agent in self.agents.values()))
-        if self._owns_journal and isinstance(self.journal, AsyncClosableJournal):
+        if self._owns_journal:
             await self.journal.aclose()
-        elif self._owns_journal and isinstance(self.journal, ClosableJournal):
-            self.journal.close()
 
     def stop_accepting(self) -> None:
         """Say that no new work should be sent here. What is under way goes on."""
@@ -244,8 +235,7 @@ class Service(RunControls):
         """Return when a session has facts after a number, or a process drives it."""
         while True:
             await owned_reading.wait_for_records(self.journal, session, seen, IDLE_LOOK_S)
-            can_tell = isinstance(self.journal, SessionLeases)
-            if can_tell and await owned_reading.is_driven(self.journal, session):
+            if await owned_reading.is_driven(self.journal, session):
                 return
             if await owned_reading.read_recorded_facts(self.journal, session, seen):
                 return
@@ -278,7 +268,7 @@ class Service(RunControls):
     ) -> SessionPage:
         """Return a page of the caller's sessions; those of all owners for an admin."""
         query = query or SessionQuery()
-        return await require_catalog(self.journal).sessions(
+        return await self.journal.sessions(
             query.text or None,
             state=query.states or None,
             agent=query.agent,

@@ -15,7 +15,6 @@ from windlass.core.projection.view import Projection
 from windlass.core.session_summary import SessionSummary
 from windlass.core.work_folder import WorkFolder
 from windlass.evaluation.forks import TRIAL_PREFIX
-from windlass.ports import Journal, SessionCatalog
 from windlass.server.access import Caller, full_session_name
 from windlass.server.errors import ApiError
 from windlass.server.session_cache import KnownSession, SessionCache
@@ -167,16 +166,4 @@ def no_such_session(session: str) -> ApiError:
         "session_not_found",
         f"There is no session {session!r} of yours.",
         "GET /runs lists your sessions.",
-    )
-
-
-def require_catalog(journal: Journal) -> SessionCatalog:
-    """Return the journal as one that lists its sessions. Raises ApiError 501 if it does not."""
-    if isinstance(journal, SessionCatalog):
-        return journal
-    raise ApiError(
-        501,
-        "not_listed",
-        f"{type(journal).__name__} does not list its sessions.",
-        "Use a journal that does, such as SQLite or Postgres.",
     )

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import msgspec
 
 from windlass.core.errors import RecordConflict
-from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal, SharedRecord, SharedRecords
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, Reply
@@ -62,7 +61,7 @@ class StoredReplies:
     """The replies of one journal."""
 
     def __init__(self, journal: Journal, now: Callable[[], float] = time.time) -> None:
-        self._records = journal if isinstance(journal, SharedRecords) else MemoryJournal()
+        self._records: SharedRecords = journal
         self._now = now
 
     async def answer(self, request: KeyedRequest, work: Work) -> Reply:

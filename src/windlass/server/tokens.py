@@ -19,8 +19,7 @@ import msgspec
 from typing_extensions import override
 
 from windlass.core.errors import ConfigError, NothingToDo
-from windlass.journals.memory import MemoryJournal
-from windlass.ports import Journal, SharedRecords
+from windlass.ports import Journal
 from windlass.server.access import Caller, Role, check_caller_name, check_roles
 from windlass.server.errors import ApiError
 from windlass.server.messages import ClosableChunks
@@ -111,9 +110,7 @@ class TokenStore(OwnedRecords[TokenRecord]):
     """The tokens of one journal, shared by all services and command lines that use it."""
 
     def __init__(self, journal: Journal, now: Callable[[], float] = time.time) -> None:
-        # A journal that keeps no shared records has its tokens in the memory of this process.
-        kept = journal if isinstance(journal, SharedRecords) else MemoryJournal()
-        super().__init__(kept, "token", TokenRecord)
+        super().__init__(journal, "token", TokenRecord)
         self._now = now
         self._cache: dict[str, tuple[float, TokenRecord]] = {}
 

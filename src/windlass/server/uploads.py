@@ -16,8 +16,7 @@ from typing_extensions import override
 
 from windlass.core.errors import NothingToDo
 from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart
-from windlass.journals.memory import MemoryJournal
-from windlass.ports import Journal, SharedRecords
+from windlass.ports import Journal
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.limits import ServiceLimits
@@ -55,9 +54,7 @@ class UploadStore(OwnedRecords[Upload]):
     def __init__(
         self, journal: Journal, limits: ServiceLimits, now: Callable[[], float] = time.time
     ) -> None:
-        """Use a journal. If it keeps no shared records, uploads last as long as this process."""
-        kept = journal if isinstance(journal, SharedRecords) else MemoryJournal()
-        super().__init__(kept, "upload", Upload)
+        super().__init__(journal, "upload", Upload)
         self._limits = limits
         self._now = now
 

@@ -2,10 +2,9 @@
 
 import os
 from pathlib import Path
-from typing import Protocol
 
 from windlass.core.errors import JournalFailed
-from windlass.ports import BlobStore, Journal
+from windlass.ports import Journal
 from windlass.testing.journals import (
     SESSION,
     JournalSuite,
@@ -20,21 +19,11 @@ SHORT_NAME_CHARS = 16
 """A prefix of this many characters identifies a blob."""
 
 
-class BlobJournal(Journal, BlobStore, Protocol):
-    """A journal that stores blobs."""
-
-
 class BlobStoreConformance(JournalSuite):
     """A blob lives as long as its session, and only that session can read it."""
 
-    @on_a_journal
-    async def test_it_is_one_that_keeps_things(self, journal: BlobJournal) -> None:
-        assert isinstance(journal, BlobStore)
-
     @on_two_journals
-    async def test_what_was_kept_is_fetched_by_name(
-        self, one: BlobJournal, two: BlobJournal
-    ) -> None:
+    async def test_what_was_kept_is_fetched_by_name(self, one: Journal, two: Journal) -> None:
         """By its hash, so that the same data has the same name everywhere."""
         await append_facts(one, SESSION, note_facts(1, 1))
         for data in (b"", b"some text", os.urandom(3_000_000)):
@@ -45,7 +34,7 @@ class BlobStoreConformance(JournalSuite):
                 assert await journal.get_blob(SESSION, name[:SHORT_NAME_CHARS]) == data
 
     @on_a_journal
-    async def test_a_name_that_is_none_finds_nothing(self, journal: BlobJournal) -> None:
+    async def test_a_name_that_is_none_finds_nothing(self, journal: Journal) -> None:
         await append_facts(journal, SESSION, note_facts(1, 1))
         name = await journal.put_blob(SESSION, b"kept")
         too_short = name[: SHORT_NAME_CHARS - 1]
@@ -55,7 +44,7 @@ class BlobStoreConformance(JournalSuite):
         assert await journal.get_blob("unknown", name) is None
 
     @on_a_journal
-    async def test_a_session_sees_only_its_own(self, journal: BlobJournal) -> None:
+    async def test_a_session_sees_only_its_own(self, journal: Journal) -> None:
         for session in (SESSION, "another"):
             await append_facts(journal, session, note_facts(1, 1))
         name = await journal.put_blob(SESSION, b"private")
@@ -64,7 +53,7 @@ class BlobStoreConformance(JournalSuite):
         assert await journal.get_blob("another", name) == b"private"
 
     @on_a_journal
-    async def test_what_belongs_to_no_session_is_refused(self, journal: BlobJournal) -> None:
+    async def test_what_belongs_to_no_session_is_refused(self, journal: Journal) -> None:
         """A blob without a session would never be deleted."""
         assert isinstance(await error_of(journal.put_blob("unknown", b"lost")), JournalFailed)
         assert list(await journal.read("unknown")) == []
@@ -74,11 +63,11 @@ class BlobStoreConformance(JournalSuite):
             return
         names = list[str]()
 
-        async def keep(journal: BlobJournal) -> None:
+        async def keep(journal: Journal) -> None:
             await append_facts(journal, SESSION, note_facts(1, 1))
             names.append(await journal.put_blob(SESSION, b"for later"))
 
-        async def fetch(journal: BlobJournal) -> None:
+        async def fetch(journal: Journal) -> None:
             assert await journal.get_blob(SESSION, names[0]) == b"for later"
 
         self.run_scenario(tmp_path, keep)

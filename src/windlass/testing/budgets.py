@@ -5,7 +5,7 @@ from decimal import Decimal
 from random import Random
 
 from windlass.core.limits import Amount, Budget
-from windlass.ports import SharedBudgets
+from windlass.ports import Journal
 from windlass.testing.journals import JournalSuite, on_a_journal, on_two_journals
 
 NOTHING = Amount(Decimal(0), 0)
@@ -21,12 +21,8 @@ class SharedBudgetsConformance(JournalSuite):
     The journal must take its time from `self.now`.
     """
 
-    @on_a_journal
-    async def test_it_is_one_that_keeps_budgets(self, journal: SharedBudgets) -> None:
-        assert isinstance(journal, SharedBudgets)
-
     @on_two_journals
-    async def test_runs_draw_until_it_is_dry(self, one: SharedBudgets, two: SharedBudgets) -> None:
+    async def test_runs_draw_until_it_is_dry(self, one: Journal, two: Journal) -> None:
         """Shared; the last one gets what is left."""
         budget = Budget("team", Decimal("1.00"))
         assert await one.read_spending(budget) == usd_amount("0")
@@ -38,7 +34,7 @@ class SharedBudgetsConformance(JournalSuite):
             assert await journal.read_spending(budget) == usd_amount("1")
 
     @on_a_journal
-    async def test_a_share_is_raised_and_never_lowered(self, journal: SharedBudgets) -> None:
+    async def test_a_share_is_raised_and_never_lowered(self, journal: Journal) -> None:
         budget = Budget("team", Decimal(10))
         assert await journal.draw_budget(budget, "a", 1, usd_amount("3")) == usd_amount("3")
         assert await journal.draw_budget(budget, "a", 1, usd_amount("5")) == usd_amount("5")
@@ -48,9 +44,7 @@ class SharedBudgetsConformance(JournalSuite):
         assert await journal.read_spending(budget) == usd_amount("10")
 
     @on_two_journals
-    async def test_asking_twice_is_asking_once(
-        self, one: SharedBudgets, two: SharedBudgets
-    ) -> None:
+    async def test_asking_twice_is_asking_once(self, one: Journal, two: Journal) -> None:
         """A run that was killed asks again, perhaps from another process."""
         budget = Budget("team", Decimal(10), tokens=1_000)
         for journal in (one, one, two):
@@ -63,7 +57,7 @@ class SharedBudgetsConformance(JournalSuite):
             assert await journal.read_spending(budget) == spent
 
     @on_a_journal
-    async def test_what_is_not_needed_goes_back(self, journal: SharedBudgets) -> None:
+    async def test_what_is_not_needed_goes_back(self, journal: Journal) -> None:
         budget = Budget("team", Decimal(1))
         await journal.draw_budget(budget, "a", 1, usd_amount("1"))
         assert await journal.draw_budget(budget, "b", 1, usd_amount("0.5")) == usd_amount("0")
@@ -72,9 +66,7 @@ class SharedBudgetsConformance(JournalSuite):
         assert await journal.draw_budget(budget, "a", 1, usd_amount("1")) == usd_amount("0.5")
 
     @on_a_journal
-    async def test_what_was_spent_counts_even_if_it_was_too_much(
-        self, journal: SharedBudgets
-    ) -> None:
+    async def test_what_was_spent_counts_even_if_it_was_too_much(self, journal: Journal) -> None:
         budget = Budget("team", tokens=100)
         await journal.draw_budget(budget, "a", 1, Amount(tokens=100))
         await journal.settle_budget(budget, "a", 1, Amount(tokens=130))
@@ -84,7 +76,7 @@ class SharedBudgetsConformance(JournalSuite):
         assert await journal.draw_budget(budget, "a", 1, Amount(tokens=200)) == Amount(tokens=130)
 
     @on_a_journal
-    async def test_a_budget_that_was_lowered_gives_no_more(self, journal: SharedBudgets) -> None:
+    async def test_a_budget_that_was_lowered_gives_no_more(self, journal: Journal) -> None:
         await journal.draw_budget(Budget("team", Decimal(10)), "a", 1, usd_amount("6"))
         lower = Budget("team", Decimal(5))
         assert await journal.draw_budget(lower, "a", 1, usd_amount("7")) == usd_amount("6")
@@ -93,7 +85,7 @@ class SharedBudgetsConformance(JournalSuite):
         assert await journal.draw_budget(lower, "b", 1, usd_amount("9")) == usd_amount("2")
 
     @on_a_journal
-    async def test_only_what_a_budget_counts_is_counted(self, journal: SharedBudgets) -> None:
+    async def test_only_what_a_budget_counts_is_counted(self, journal: Journal) -> None:
         money = Budget("money", Decimal(1))
         assert await journal.draw_budget(money, "a", 1, Amount(Decimal(1), 500)) == usd_amount("1")
         await journal.settle_budget(money, "a", 1, Amount(Decimal(1), 500))
@@ -103,7 +95,7 @@ class SharedBudgetsConformance(JournalSuite):
         assert await journal.draw_budget(both, "a", 1, Amount(tokens=7)) == Amount(Decimal(1), 7)
 
     @on_a_journal
-    async def test_budgets_do_not_touch_one_another(self, journal: SharedBudgets) -> None:
+    async def test_budgets_do_not_touch_one_another(self, journal: Journal) -> None:
         for name in ("one", "two"):
             budget = Budget(name, Decimal(1))
             assert await journal.draw_budget(budget, "a", 1, usd_amount("1")) == usd_amount("1")
@@ -111,7 +103,7 @@ class SharedBudgetsConformance(JournalSuite):
 
     @on_a_journal
     async def test_a_run_counts_for_the_window_in_which_it_first_drew(
-        self, journal: SharedBudgets
+        self, journal: Journal
     ) -> None:
         """A new day is a full budget; a run of yesterday goes on with yesterday's."""
         budget = Budget("daily", Decimal(1), per="day")
@@ -126,7 +118,7 @@ class SharedBudgetsConformance(JournalSuite):
         assert await journal.read_spending(budget) == usd_amount("0.1")
 
     @on_a_journal
-    async def test_money_is_exact(self, journal: SharedBudgets) -> None:
+    async def test_money_is_exact(self, journal: Journal) -> None:
         """However small it is."""
         budget = Budget("team", Decimal(1))
         tiny = Decimal("0.0000000000000000000000000001")
@@ -136,9 +128,7 @@ class SharedBudgetsConformance(JournalSuite):
         assert await journal.draw_budget(budget, "b", 1, usd_amount("1")) == Amount(1 - tiny * 6)
 
     @on_two_journals
-    async def test_many_runs_at_once_never_overdraw(
-        self, one: SharedBudgets, two: SharedBudgets
-    ) -> None:
+    async def test_many_runs_at_once_never_overdraw(self, one: Journal, two: Journal) -> None:
         """Whatever the order, the shares add up to what is spent, and fit."""
         budget = Budget("team", Decimal(5), tokens=2_000)
         random = Random(3)

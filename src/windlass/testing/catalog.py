@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -15,7 +14,7 @@ from windlass.core.session_summary import (
     SessionSummary,
     row_of,
 )
-from windlass.ports import Journal, SessionCatalog, SessionLeases
+from windlass.ports import Journal
 from windlass.testing.journals import (
     SESSION,
     JournalSuite,
@@ -54,15 +53,11 @@ def names_of(found: Iterable[SessionSummary]) -> list[str]:
     return [summary.session for summary in found]
 
 
-class CatalogJournal(Journal, SessionLeases, SessionCatalog, Protocol):
-    """A journal that lists and deletes its sessions."""
-
-
 class SessionCatalogConformance(JournalSuite):
     """Sessions are found and deleted, but not while they are driven."""
 
     @on_a_journal
-    async def test_sessions_are_found(self, journal: CatalogJournal) -> None:
+    async def test_sessions_are_found(self, journal: Journal) -> None:
         facts = facts_of_every_kind()
         failure = next(fact for fact in facts if is_failure(fact))
         await append_facts(journal, "ended", facts)
@@ -81,7 +76,7 @@ class SessionCatalogConformance(JournalSuite):
 
     @on_two_journals
     async def test_abandoned_is_what_nobody_drives_or_is_asked_about(
-        self, one: CatalogJournal, two: CatalogJournal
+        self, one: Journal, two: Journal
     ) -> None:
         facts = facts_of_every_kind()
         await append_facts(one, "ended", facts)
@@ -97,7 +92,7 @@ class SessionCatalogConformance(JournalSuite):
 
     @on_two_journals
     async def test_a_session_that_is_driven_cannot_be_deleted(
-        self, one: CatalogJournal, two: CatalogJournal
+        self, one: Journal, two: Journal
     ) -> None:
         await append_facts(one, SESSION, note_facts(1, 3))
         lease = await one.lease(SESSION)
@@ -111,7 +106,7 @@ class SessionCatalogConformance(JournalSuite):
         assert list(await one.read(SESSION)) == []
 
     @on_a_journal
-    async def test_a_summary_says_what_the_facts_add_up_to(self, journal: CatalogJournal) -> None:
+    async def test_a_summary_says_what_the_facts_add_up_to(self, journal: Journal) -> None:
         """Also after each append, and not only after the first."""
         facts = facts_of_every_kind()
         for at in range(0, len(facts), 7):
@@ -125,9 +120,7 @@ class SessionCatalogConformance(JournalSuite):
         assert found.usd is None or found.usd > Decimal(0)
 
     @on_a_journal
-    async def test_a_list_is_sorted_by_the_last_change_of_state(
-        self, journal: CatalogJournal
-    ) -> None:
+    async def test_a_list_is_sorted_by_the_last_change_of_state(self, journal: Journal) -> None:
         """What is only counted moves no session, and is shown at once."""
         await append_facts(journal, "a", run_facts(at=1.0, ended=False))
         await append_facts(journal, "b", run_facts(at=2.0, ended=False))
@@ -144,7 +137,7 @@ class SessionCatalogConformance(JournalSuite):
         assert listed[0].changed == 6.0  # noqa: PLR2004 - the time of the end
 
     @on_a_journal
-    async def test_filters_are_combined(self, journal: CatalogJournal) -> None:
+    async def test_filters_are_combined(self, journal: Journal) -> None:
         """By state, agent, caller, parent, time and text."""
         await append_facts(journal, "a", run_facts(agent="clerk", caller="ann", at=100.0))
         await append_facts(
@@ -168,7 +161,7 @@ class SessionCatalogConformance(JournalSuite):
         assert names_of(await journal.sessions(agent="nobody")) == []
 
     @on_a_journal
-    async def test_pages_have_one_order(self, journal: CatalogJournal) -> None:
+    async def test_pages_have_one_order(self, journal: Journal) -> None:
         """The last change first, then by name; all sessions once, whatever the size of a page."""
         for number in range(7):
             await append_facts(
@@ -190,9 +183,7 @@ class SessionCatalogConformance(JournalSuite):
         assert isinstance(await error_of(journal.sessions(cursor="no cursor")), ConfigError)
 
     @on_a_journal
-    async def test_a_session_that_changes_is_on_one_page_at_most(
-        self, journal: CatalogJournal
-    ) -> None:
+    async def test_a_session_that_changes_is_on_one_page_at_most(self, journal: Journal) -> None:
         """Its last change only grows, so it moves to the front, also if a clock is set back."""
         for number in range(4):
             await append_facts(journal, f"s{number}", run_facts(at=float(number)))
@@ -207,9 +198,7 @@ class SessionCatalogConformance(JournalSuite):
         assert names_of(await journal.sessions()) == ["s0", "s3", "s2", "s1"]
 
     @on_two_journals
-    async def test_a_list_of_what_is_abandoned_is_bounded(
-        self, one: CatalogJournal, two: CatalogJournal
-    ) -> None:
+    async def test_a_list_of_what_is_abandoned_is_bounded(self, one: Journal, two: Journal) -> None:
         """The driven ones do not count against the limit."""
         for number in range(6):
             await append_facts(one, f"s{number}", run_facts(at=10.0 + number, ended=False))
@@ -230,7 +219,7 @@ class SessionCatalogConformance(JournalSuite):
 
     @on_two_journals
     async def test_a_session_is_deleted_with_those_that_work_for_it(
-        self, one: CatalogJournal, two: CatalogJournal
+        self, one: Journal, two: Journal
     ) -> None:
         """The whole tree or nothing, and nothing that only has a similar name."""
         await append_facts(one, "a", run_facts())
@@ -250,7 +239,7 @@ class SessionCatalogConformance(JournalSuite):
 
     @on_two_journals
     async def test_old_sessions_are_pruned_with_those_that_work_for_them(
-        self, one: CatalogJournal, two: CatalogJournal
+        self, one: Journal, two: Journal
     ) -> None:
         """What waits or works keeps what was done for it, however long ago that was."""
         await append_facts(one, "old", run_facts(at=1.0))

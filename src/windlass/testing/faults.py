@@ -1,72 +1,60 @@
 """Wrappers for any journal that make it die, wait, fail or hang.
 
 As with a real store, a write begins when `append` is called; the awaitable that it returns only
-reports its end. A wrapper has the optional ports of its journal (leases, append signals, the live
-channel, budgets, blobs, the mailbox).
+reports its end. A wrapper has the methods of its journal, and may wrap a store of facts too.
 """
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from typing_extensions import override
 
 from windlass.core.errors import JournalFailed
 from windlass.core.events import Fact
 from windlass.core.session_summary import SessionSummary
-from windlass.ports import (
-    AppendSignals,
-    BlobStore,
-    Journal,
-    Lease,
-    LiveChannel,
-    Mailbox,
-    SessionLeases,
-    SharedBudgets,
-)
+from windlass.ports import GivenJournal, Journal, Lease
 from windlass.testing.clock import VirtualLoop
 
 T = TypeVar("T")
 JournalMethod = Callable[..., Awaitable[Any]]
 
-_OPTIONAL_PORTS: dict[type, tuple[str, ...]] = {
-    SessionLeases: ("lease", "is_leased"),
-    AppendSignals: ("wait_for_append",),
-    BlobStore: ("put_blob", "get_blob"),
-    Mailbox: (
-        "post_mail",
-        "read_questions",
-        "read_mail",
-        "remove_mail",
-        "wait_for_mail",
-        "list_mailed",
-    ),
-    SharedBudgets: ("draw_budget", "settle_budget", "read_spending"),
-}
-"""The methods of each optional port: a wrapper has those that its journal has."""
-_METHODS_WITHOUT_DISK = ("lease", "is_leased", "wait_for_append", "wait_for_mail")
+_METHODS_WITHOUT_DISK = ("lease", "visit", "is_leased", "wait_for_append", "wait_for_mail")
 """Methods that answer without waiting for a disk."""
+_METHODS = tuple(
+    name
+    for name, _ in inspect.getmembers(Journal, inspect.iscoroutinefunction)
+    if name != "read" and not name.startswith("_")
+)
+_PLAIN = (*("name", "check_shareable", "close", "open_live", "watch_live", "find_letter_problem"),)
+"""What is not awaited. What is only shown takes no part in the troubles of a disk."""
 
 
-class _JournalWrapper:
-    """Has exactly those optional ports that its journal has."""
+class JournalWrapper(Any if TYPE_CHECKING else object):
+    """Has the methods that its journal has: that one may be whole, or only read and append.
 
-    def __init__(self, journal: Journal) -> None:
+    A subclass defines `read` and `append`, and others that it wants to change.
+    """
+
+    is_kept = True
+    """The processes that a wrapper makes die are simulated, so its sessions outlive them."""
+
+    def __init__(self, journal: GivenJournal) -> None:
         self._journal = journal
-        for port, names in _OPTIONAL_PORTS.items():
-            for name in names if isinstance(journal, port) else ():
-                # On the instance, so that `isinstance(wrapper, SessionLeases)` finds them.
-                setattr(self, name, partial(self._call_journal, name, getattr(journal, name)))
-        if isinstance(journal, LiveChannel):
-            # What is only shown takes no part in the troubles of a disk.
-            self.open_live = journal.open_live
-            self.watch_live = journal.watch_live
+        for name in (*_METHODS, *_PLAIN):
+            if hasattr(type(self), name) or not hasattr(journal, name):
+                continue
+            member = getattr(journal, name)
+            if name in _METHODS:
+                member = partial(self._call_journal, name, member)
+            setattr(self, name, member)
 
     async def _call_journal(
         self, name: str, method: JournalMethod, *arguments: object, **options: object
     ) -> object:
-        """Call a method of an optional port of the wrapped journal."""
+        """Call a method of the wrapped journal."""
         del name
         return await method(*arguments, **options)
 
@@ -78,7 +66,7 @@ class PowerCut(BaseException):
 class BareJournal:
     """Only reads and appends: the minimum. Two drivers collide only on sequence numbers."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: GivenJournal) -> None:
         self._journal = journal
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
@@ -88,14 +76,14 @@ class BareJournal:
         return self._journal.append(session, facts, row)
 
 
-class PowerCutJournal(_JournalWrapper):
+class PowerCutJournal(JournalWrapper):
     """Dies at append number `at`, before or after the write. Every later call raises PowerCut.
 
     Its leases are released at that moment, as those of a dead process are.
     """
 
     def __init__(
-        self, journal: Journal, at: int, when: Literal["before", "after"] = "before"
+        self, journal: GivenJournal, at: int, when: Literal["before", "after"] = "before"
     ) -> None:
         super().__init__(journal)
         self.dead = False
@@ -139,7 +127,7 @@ class PowerCutJournal(_JournalWrapper):
     ) -> object:
         self._check_alive()
         answer = await method(*arguments, **options)
-        if name == "lease":
+        if name in ("lease", "visit"):
             self._leases.append(answer)
             if self.dead:
                 # Granted to a process that died meanwhile: nothing else would release it.
@@ -156,13 +144,13 @@ class PowerCutJournal(_JournalWrapper):
             raise PowerCut(f"dead since append {self._at}")
 
 
-class WaitingJournal(_JournalWrapper):
+class WaitingJournal(JournalWrapper):
     """Waits `delay_s` at each append and read, as a disk does. Appends keep their order.
 
     Facts that were passed to `append` are written even if the caller is cancelled.
     """
 
-    def __init__(self, journal: Journal, delay_s: float = 0.001) -> None:
+    def __init__(self, journal: GivenJournal, delay_s: float = 0.001) -> None:
         super().__init__(journal)
         self._delay_s = delay_s
         self._last_write: asyncio.Task[None] | None = None
@@ -197,10 +185,10 @@ class WaitingJournal(_JournalWrapper):
         return await method(*arguments, **options)
 
 
-class FailingJournal(_JournalWrapper):
+class FailingJournal(JournalWrapper):
     """Fails append number `at` and those after it, or only `times` of them, with JournalFailed."""
 
-    def __init__(self, journal: Journal, at: int, times: int | None = None) -> None:
+    def __init__(self, journal: GivenJournal, at: int, times: int | None = None) -> None:
         super().__init__(journal)
         self.appends = 0
         self._at = at
@@ -222,10 +210,10 @@ async def _fail_append(append: int) -> None:
     raise JournalFailed(f"scripted: append {append} was not kept")
 
 
-class HungJournal(_JournalWrapper):
+class HungJournal(JournalWrapper):
     """Never answers from append number `at` on. With `at=0` it does not answer a read either."""
 
-    def __init__(self, journal: Journal, at: int = 0) -> None:
+    def __init__(self, journal: GivenJournal, at: int = 0) -> None:
         super().__init__(journal)
         self.appends = 0
         self._at = at
@@ -254,7 +242,7 @@ async def _wait_forever() -> None:
     await asyncio.get_running_loop().create_future()
 
 
-class RealTimeJournal(_JournalWrapper):
+class RealTimeJournal(JournalWrapper):
     """For a store that works in its own thread: virtual time stands still until it answers."""
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:

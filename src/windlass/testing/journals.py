@@ -23,12 +23,13 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from windlass.core.errors import IllegalFact, JournalFailed, SessionBusy
+from windlass.core.errors import ConfigError, IllegalFact, JournalFailed, SessionBusy
 from windlass.core.events import CallJudged, Fact
 from windlass.core.fold.run import apply_fact
 from windlass.core.session_summary import SessionSummary, row_of
 from windlass.core.state import State
 from windlass.core.verdicts import Ask
+from windlass.journals.completing import complete_journal
 from windlass.ports import Journal
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
@@ -72,6 +73,8 @@ class JournalSuite(ABC):
 
     durable = True
     """Whether sessions outlive the journal object, and two journals can share one store."""
+    lists = True
+    """Whether sessions are listed, leased and deleted: not by a store that was completed."""
     moment = 1_800_000_000.0
     """What `now` returns. The tests of budget windows change it."""
 
@@ -118,6 +121,17 @@ async def _run_with_open(journals: Sequence[Any], scenario: Callable[[], Scenari
 
 class JournalConformance(JournalSuite):
     """What every journal must do."""
+
+    @on_a_journal
+    async def test_it_is_a_whole_journal(self, journal: Journal) -> None:
+        """J5: nothing has to be completed, and a service takes it if it lists its sessions."""
+        assert complete_journal(journal) is journal
+        refusal: ConfigError | None = None
+        try:
+            journal.check_shareable()
+        except ConfigError as error:
+            refusal = error
+        assert (refusal is None) == self.lists
 
     @on_a_journal
     async def test_what_was_appended_is_read_back(self, journal: Journal) -> None:

@@ -1,17 +1,15 @@
 """The conformance suites for journals with session leases and with append signals."""
 
 import asyncio
-from typing import Protocol
 
 from windlass.core.errors import SessionBusy
 from windlass.core.events import Fact
-from windlass.ports import AppendSignals, Journal, SessionLeases
+from windlass.ports import Journal
 from windlass.testing.journals import (
     SESSION,
     JournalSuite,
     append_facts,
     error_of,
-    on_a_journal,
     on_two_journals,
 )
 from windlass.testing.samples import note_facts
@@ -20,25 +18,11 @@ PATIENCE_S = 30.0
 """Seconds that a test waits for an event. Only a journal that fails makes a test wait so long."""
 
 
-class LeasingJournal(Journal, SessionLeases, Protocol):
-    """A journal that leases sessions to drivers."""
-
-
-class SignallingJournal(Journal, AppendSignals, Protocol):
-    """A journal that signals appends, also those of other processes."""
-
-
 class SessionLeasesConformance(JournalSuite):
     """One driver for a session at a time, in whichever process."""
 
-    @on_a_journal
-    async def test_it_is_one_that_leases(self, journal: LeasingJournal) -> None:
-        assert isinstance(journal, SessionLeases)
-
     @on_two_journals
-    async def test_a_leased_session_is_refused_at_once(
-        self, one: LeasingJournal, two: LeasingJournal
-    ) -> None:
+    async def test_a_leased_session_is_refused_at_once(self, one: Journal, two: Journal) -> None:
         """By the journal that leased it, and by another on the same store."""
         assert not await one.is_leased(SESSION)
         lease = await one.lease(SESSION)
@@ -53,9 +37,7 @@ class SessionLeasesConformance(JournalSuite):
             (await journal.lease(SESSION)).release()
 
     @on_two_journals
-    async def test_letting_go_twice_frees_nobody_else(
-        self, one: LeasingJournal, two: LeasingJournal
-    ) -> None:
+    async def test_letting_go_twice_frees_nobody_else(self, one: Journal, two: Journal) -> None:
         for holder, other in ((one, two), (one, one)):
             first = await holder.lease(SESSION)
             first.release()
@@ -67,9 +49,7 @@ class SessionLeasesConformance(JournalSuite):
             assert not await one.is_leased(SESSION)
 
     @on_two_journals
-    async def test_a_lease_is_for_its_session_alone(
-        self, one: LeasingJournal, two: LeasingJournal
-    ) -> None:
+    async def test_a_lease_is_for_its_session_alone(self, one: Journal, two: Journal) -> None:
         names = [f"session {at}" for at in range(50)]
         leases = [await one.lease(name) for name in names[::2]]
         others = [await two.lease(name) for name in names[1::2]]
@@ -81,9 +61,7 @@ class SessionLeasesConformance(JournalSuite):
         assert not any([await one.is_leased(name) for name in names])
 
     @on_two_journals
-    async def test_of_many_who_want_it_one_has_it(
-        self, one: LeasingJournal, two: LeasingJournal
-    ) -> None:
+    async def test_of_many_who_want_it_one_has_it(self, one: Journal, two: Journal) -> None:
         for _ in range(20):
             wanted = (journal.lease(SESSION) for journal in (one, two) * 5)
             ends = await asyncio.gather(*wanted, return_exceptions=True)
@@ -93,7 +71,7 @@ class SessionLeasesConformance(JournalSuite):
             got[0].release()
 
     @on_two_journals
-    async def test_a_lease_is_no_fact(self, one: LeasingJournal, two: LeasingJournal) -> None:
+    async def test_a_lease_is_no_fact(self, one: Journal, two: Journal) -> None:
         """A lease changes nothing for writing by its holder, and anybody may read."""
         lease = await one.lease(SESSION)
         assert list(await two.read(SESSION)) == []
@@ -106,14 +84,8 @@ class SessionLeasesConformance(JournalSuite):
 class AppendSignalsConformance(JournalSuite):
     """A follower of a session is woken for each record, no matter which process wrote it."""
 
-    @on_a_journal
-    async def test_it_is_one_that_can_be_followed(self, journal: SignallingJournal) -> None:
-        assert isinstance(journal, AppendSignals)
-
     @on_two_journals
-    async def test_what_is_there_already_is_news_at_once(
-        self, one: SignallingJournal, two: SignallingJournal
-    ) -> None:
+    async def test_what_is_there_already_is_news_at_once(self, one: Journal, two: Journal) -> None:
         await append_facts(one, SESSION, note_facts(1, 3))
         async with asyncio.timeout(PATIENCE_S):
             for journal in (one, two):
@@ -121,9 +93,7 @@ class AppendSignalsConformance(JournalSuite):
                     await journal.wait_for_append(SESSION, after)
 
     @on_two_journals
-    async def test_an_append_is_news_whoever_wrote_it(
-        self, one: SignallingJournal, two: SignallingJournal
-    ) -> None:
+    async def test_an_append_is_news_whoever_wrote_it(self, one: Journal, two: Journal) -> None:
         """Also the first one of a session that is not there yet."""
         for seq, (writer, reader) in enumerate(((one, one), (one, two), (two, one)), 1):
             waiting = asyncio.create_task(reader.wait_for_append(SESSION, seq - 1))
@@ -134,9 +104,7 @@ class AppendSignalsConformance(JournalSuite):
                 await wait_until_visible(reader, seq)
 
     @on_two_journals
-    async def test_a_follower_misses_nothing(
-        self, one: SignallingJournal, two: SignallingJournal
-    ) -> None:
+    async def test_a_follower_misses_nothing(self, one: Journal, two: Journal) -> None:
         """No gap and no repeat, however reading and writing fall together."""
         last = 60
 
@@ -146,7 +114,7 @@ class AppendSignalsConformance(JournalSuite):
                 await append_facts(one, "another", [fact])
                 await asyncio.sleep(0.002 if fact.seq % 7 else 0)
 
-        async def follow(journal: SignallingJournal) -> list[Fact]:
+        async def follow(journal: Journal) -> list[Fact]:
             seen = list[Fact]()
             while len(seen) < last:
                 await journal.wait_for_append(SESSION, len(seen))
@@ -159,9 +127,7 @@ class AppendSignalsConformance(JournalSuite):
         assert [task.result() for task in followers] == [note_facts(1, last)] * 3
 
     @on_two_journals
-    async def test_who_no_longer_wants_to_hear_is_gone(
-        self, one: SignallingJournal, two: SignallingJournal
-    ) -> None:
+    async def test_who_no_longer_wants_to_hear_is_gone(self, one: Journal, two: Journal) -> None:
         """A cancel ends the waiting, and the journal goes on for others."""
         await append_facts(one, SESSION, note_facts(1, 1))
         for journal in (one, two):
@@ -177,7 +143,7 @@ class AppendSignalsConformance(JournalSuite):
             await wait_until_visible(two, 2)
 
 
-async def wait_until_visible(journal: SignallingJournal, seq: int) -> None:
+async def wait_until_visible(journal: Journal, seq: int) -> None:
     """Wait until the journal shows a record: look again after each signal."""
     while len(await journal.read(SESSION)) < seq:
         await journal.wait_for_append(SESSION, seq - 1)

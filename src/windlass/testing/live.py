@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from windlass.core.events import (
     AttemptDiscarded,
@@ -20,8 +19,8 @@ from windlass.core.events import (
 )
 from windlass.core.live_batch import FactMark, LiveBatch, LiveItem
 from windlass.core.messages import AssistantMessage, TextPart, Usage
-from windlass.ports import Journal, LiveChannel, LiveSender, LiveSubscription
-from windlass.testing.journals import SESSION, JournalSuite, on_a_journal, on_two_journals
+from windlass.ports import Journal, LiveSender, LiveSubscription
+from windlass.testing.journals import SESSION, JournalSuite, on_two_journals
 from windlass.testing.leases import PATIENCE_S
 
 ODD_TEXT = 'é\u2028\0"\\ 🧵 ' + "x" * 3_000
@@ -50,14 +49,10 @@ ITEMS: tuple[LiveItem, ...] = (
 """A mark, and a delta of every kind."""
 
 
-class LiveJournal(Journal, LiveChannel, Protocol):
-    """A journal with a live channel."""
-
-
 class LiveDriver:
     """The driver of a session: it notes who asks for what."""
 
-    def __init__(self, journal: LiveChannel, session: str = SESSION) -> None:
+    def __init__(self, journal: Journal, session: str = SESSION) -> None:
         self.interests: list[bool] = []
         self._changed = asyncio.Event()
         self._sender: LiveSender = journal.open_live(session, self._note_interest)
@@ -89,9 +84,7 @@ NO_NEWS = (FactMark(0),)
 """What is sent until somebody has heard it."""
 
 
-async def join(
-    driver: LiveDriver, journal: LiveChannel, session: str = SESSION
-) -> LiveSubscription:
+async def join(driver: LiveDriver, journal: Journal, session: str = SESSION) -> LiveSubscription:
     """Watch a session, and return when the driver has been heard."""
     subscription = journal.watch_live(session)
     hearing = asyncio.ensure_future(subscription.receive())
@@ -121,13 +114,9 @@ async def wait_until(is_so: Callable[[], Awaitable[bool]]) -> None:
 class LiveChannelConformance(JournalSuite):
     """Deltas reach whoever watches, in order; nobody who is slow or gone holds the driver up."""
 
-    @on_a_journal
-    async def test_it_is_one_with_a_live_channel(self, journal: LiveJournal) -> None:
-        assert isinstance(journal, LiveChannel)
-
     @on_two_journals
     async def test_deltas_of_every_kind_come_as_they_were_sent(
-        self, one: LiveJournal, two: LiveJournal
+        self, one: Journal, two: Journal
     ) -> None:
         driver = LiveDriver(one)
         watching = await join(driver, two)
@@ -138,9 +127,7 @@ class LiveChannelConformance(JournalSuite):
         driver.close()
 
     @on_two_journals
-    async def test_nobody_asks_for_what_nobody_watches(
-        self, one: LiveJournal, two: LiveJournal
-    ) -> None:
+    async def test_nobody_asks_for_what_nobody_watches(self, one: Journal, two: Journal) -> None:
         """A watcher of another session is none of this one."""
         driver = LiveDriver(one)
         other = LiveDriver(one, "another")
@@ -155,7 +142,7 @@ class LiveChannelConformance(JournalSuite):
 
     @on_two_journals
     async def test_who_watches_before_there_is_a_driver_is_not_forgotten(
-        self, one: LiveJournal, two: LiveJournal
+        self, one: Journal, two: Journal
     ) -> None:
         watching = two.watch_live(SESSION)
         await asyncio.sleep(0.01)
@@ -172,7 +159,7 @@ class LiveChannelConformance(JournalSuite):
         driver.close()
 
     @on_two_journals
-    async def test_all_who_watch_get_everything(self, one: LiveJournal, two: LiveJournal) -> None:
+    async def test_all_who_watch_get_everything(self, one: Journal, two: Journal) -> None:
         driver = LiveDriver(one)
         watching = [await join(driver, journal) for journal in (one, two, two)]
         sent = [driver.send(TextDelta(str(nth), seq=1, nth=nth)) for nth in range(1, 30)]
@@ -182,7 +169,7 @@ class LiveChannelConformance(JournalSuite):
         driver.close()
 
     @on_two_journals
-    async def test_who_missed_something_can_ask(self, one: LiveJournal, two: LiveJournal) -> None:
+    async def test_who_missed_something_can_ask(self, one: Journal, two: Journal) -> None:
         driver = LiveDriver(one)
         watching = two.watch_live(SESSION)
         await driver.wait_for_interest()
@@ -198,7 +185,7 @@ class LiveChannelConformance(JournalSuite):
 
     @on_two_journals
     async def test_the_driver_hears_when_the_last_one_leaves(
-        self, one: LiveJournal, two: LiveJournal
+        self, one: Journal, two: Journal
     ) -> None:
         driver = LiveDriver(one)
         first = await join(driver, two)
@@ -214,9 +201,7 @@ class LiveChannelConformance(JournalSuite):
         driver.close()
 
     @on_two_journals
-    async def test_who_does_not_read_holds_nobody_up(
-        self, one: LiveJournal, two: LiveJournal
-    ) -> None:
+    async def test_who_does_not_read_holds_nobody_up(self, one: Journal, two: Journal) -> None:
         """What did not fit is lost as a whole, and the numbers show it; then it goes on."""
         driver = LiveDriver(one)
         slow = await join(driver, two)
@@ -242,7 +227,7 @@ class LiveChannelConformance(JournalSuite):
         driver.close()
 
     @on_two_journals
-    async def test_who_has_left_is_told_nothing(self, one: LiveJournal, two: LiveJournal) -> None:
+    async def test_who_has_left_is_told_nothing(self, one: Journal, two: Journal) -> None:
         driver = LiveDriver(one)
         watching = two.watch_live(SESSION)
         await driver.wait_for_interest()

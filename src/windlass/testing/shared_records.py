@@ -18,10 +18,6 @@ QUOTA = 40
 class SharedRecordsConformance(JournalSuite):
     """A record is changed by compare and set: of many who change it at once, one does."""
 
-    @on_a_journal
-    async def test_it_is_one_that_keeps_records(self, journal: SharedRecords) -> None:
-        assert isinstance(journal, SharedRecords)
-
     @on_two_journals
     async def test_what_one_program_wrote_another_reads(
         self, one: SharedRecords, two: SharedRecords

@@ -478,6 +478,7 @@ MADE_BY_THE_RUNTIME = {
     *("AttemptFailed.charge", "StepProposed.charge", "ContextCompacted.charge"),
     *("CallFinished.charges", "RunEnded.charge", "RunEnded.charges"),
     "SessionImported.calls",
+    "EntryKept.body",
     *("RunStarted.driver", "RunResumed.driver", "RunStarted.folder", "RunResumed.below"),
     "RunResumed.doubted",
     "RunEnded.still_running",

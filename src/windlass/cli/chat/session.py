@@ -42,7 +42,6 @@ from windlass.environ import find_login_name, xdg_folder
 from windlass.logs import forward_warnings
 from windlass.ports import Watcher
 from windlass.project.agent_session import AgentSession
-from windlass.project.journals import is_kept
 from windlass.project.launches import launch_context
 from windlass.project.surroundings import describe_surroundings
 
@@ -101,7 +100,7 @@ class ChatSession:
                     self._show_greeting(opened)
                     self._complete_commands(opened)
                     await self._talk_with(opened)
-        if is_kept(chat.journal) and chat.usage.runs:
+        if chat.journal.is_kept and chat.usage.runs:
             chat.show_note(f"To continue: windlass chat -r {chat.session}")
         return 128 + self._prompt.left_by if self._prompt.left_by else 0
 
@@ -301,7 +300,7 @@ class ChatSession:
             opened.agent,
             chat.session,
             work_and_listen,
-            is_kept=is_kept(chat.journal),
+            is_kept=chat.journal.is_kept,
             is_chat=True,
         )
         chat.last_view = terminal.live.last_view

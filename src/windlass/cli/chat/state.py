@@ -14,7 +14,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.messages import Ledger
 from windlass.core.projection.view import Projection
 from windlass.core.result import RunResult
-from windlass.project.journals import ManagedJournal, is_kept
+from windlass.project.journals import ManagedJournal
 from windlass.project.settings import PermissionMode
 
 PROMPTS_KEPT = 10
@@ -115,7 +115,7 @@ class ChatState:
 
     def require_journal(self) -> ManagedJournal:
         """The journal; raises ConfigError if it holds no other sessions."""
-        if not is_kept(self.journal):
+        if not self.journal.is_kept:
             raise ConfigError("with --no-session there are no other sessions")
         return self.journal
 

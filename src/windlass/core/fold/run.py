@@ -21,6 +21,7 @@ from windlass.core.events import (
     CallLate,
     CallStarted,
     ContextCompacted,
+    EntryKept,
     Fact,
     InRunFact,
     KnowledgeRecalled,
@@ -100,7 +101,7 @@ TITLE_CHARS_MAX = 120
 OUTSIDE_FACTS = frozenset((CallAnswered, CallLate, MailRefused, SteeringGiven))
 """The facts that a process may write that does not drive the run."""
 _NOT_AT_WORK = OUTSIDE_FACTS | {RunResumed, SessionImported}
-_WITHOUT_RUN = (RunStarted, CallLate, MailRefused, SessionImported)
+_WITHOUT_RUN = (RunStarted, CallLate, MailRefused, SessionImported, EntryKept)
 _AFTER_RELEASE = (RunResumed, SteeringGiven, CallAnswered)
 
 
@@ -158,9 +159,11 @@ def may_come_from_outside(state: State, fact: Fact) -> bool:
 
 
 def _apply_without_run(
-    state: State, fact: RunStarted | CallLate | MailRefused | SessionImported
+    state: State, fact: RunStarted | CallLate | MailRefused | SessionImported | EntryKept
 ) -> State:
     """Apply a fact that needs no open run."""
+    if isinstance(fact, EntryKept):
+        raise_illegal_fact(fact, "it belongs to a stream beside the sessions")
     match fact:
         case RunStarted():
             return _apply_run_started(state, fact)

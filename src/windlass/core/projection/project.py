@@ -14,7 +14,7 @@ The fold (`core/fold/run.py`) is what checks records.
 
 from collections.abc import Iterable, Iterator
 from functools import reduce
-from typing import Literal, TypedDict, assert_never, cast
+from typing import Literal, TypedDict, cast
 
 from msgspec.structs import replace
 
@@ -37,6 +37,7 @@ from windlass.core.events import (
     CallWaiting,
     ContextCompacted,
     Delta,
+    EntryKept,
     Event,
     Fact,
     KnowledgeRecalled,
@@ -224,8 +225,8 @@ def _apply_fact(view: Projection, fact: Fact) -> Projection:  # noqa: C901 - an 
             return _apply_control_fact(view, fact)
         case CallLate() | AnswerForwarded() | MailRefused():
             return add_notice(view, fact)
-        case _:
-            assert_never(fact)
+        case EntryKept():
+            return view
 
 
 class _EntryFields(TypedDict):

@@ -89,6 +89,7 @@ class PostgresJournal(PostgresRecordStore):
         self._queries = PostgresQueries(config)
         self._now = now
 
+    @override
     async def aclose(self) -> None:
         """Write what is waiting, in every event loop, then close all connections."""
         await self._resources.aclose()
@@ -206,6 +207,7 @@ class PostgresJournal(PostgresRecordStore):
 
     # ── leases and news ──────────────────────────────────────────────────────
 
+    @override
     async def lease(self, session: str) -> PostgresLease:
         """Take the lease of a session; raises SessionBusy if a live driver has it.
 

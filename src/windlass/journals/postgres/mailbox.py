@@ -62,10 +62,12 @@ class PostgresMailbox(StoredJournal):
         letter = ServerLetter(name, message, body, by, key, secrets.token_hex(16))
         return await self._run_query(lambda server: self._mail.post_letter(server, letter))
 
+    @override
     def find_letter_problem(self, session: str, letter: Letter) -> str | None:
         """Return why an answer does not count; None for other messages, and without keys."""
         return find_answer_problem(self._keys, session, letter)
 
+    @override
     async def find_proven(self, session: str) -> ProvenAnswers | None:
         """Return what the signed answers of a session prove; None without keys."""
         if not self._keys.is_configured:

@@ -1,57 +1,18 @@
 """Shared budgets in an SQLite file: the share of each run, and the sum of all shares.
 
-The law: both change in one transaction, and drawing on a budget reads two rows, no matter how many
-runs there were before.
+Invariant: both change in one transaction, and drawing on a budget reads two rows, no matter how
+many runs there were before.
 """
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 from windlass.core.decide.reserving import budget_window
 from windlass.core.limits import Amount, Budget
-from windlass.journals.budget_math import BudgetSum, ShareChange, draw_share, settle_share
+from windlass.journals.budget_math import BudgetSum, ShareChange
 from windlass.journals.sqlite.anchors import AnchorBook, PoolRow
 from windlass.sqlite_file import SqliteConnection
-
-
-class ShareOwner(NamedTuple):
-    """The run that has a share."""
-
-    session: str
-    run: int
-
-
-def draw_budget(
-    connection: SqliteConnection,
-    budget: Budget,
-    owner: ShareOwner,
-    wanted: Amount,
-    at: float,
-    book: AnchorBook | None = None,
-) -> Amount:
-    """Raise the share of a run to `wanted`, or as far as the budget allows; returns the share."""
-
-    def draw(promised: BudgetSum, share: BudgetSum) -> BudgetSum:
-        return draw_share(budget, promised, share, wanted)
-
-    return _change_share(connection, budget, owner, draw, at, book)
-
-
-def settle_budget(
-    connection: SqliteConnection,
-    budget: Budget,
-    owner: ShareOwner,
-    spent: Amount,
-    at: float,
-    book: AnchorBook | None = None,
-) -> None:
-    """Set the share of a run to what it has spent in total."""
-
-    def settle(_promised: BudgetSum, share: BudgetSum) -> BudgetSum:
-        return settle_share(budget, share, spent)
-
-    _change_share(connection, budget, owner, settle, at, book)
 
 
 def promised_amount(connection: SqliteConnection, budget: Budget, at: float) -> Amount:
@@ -69,15 +30,12 @@ def forget_shares(connection: SqliteConnection, session: str) -> None:
     connection.execute("DELETE FROM shares WHERE session = ?", (session,))
 
 
-def _change_share(
-    connection: SqliteConnection,
-    budget: Budget,
-    owner: ShareOwner,
-    change: ShareChange,
-    at: float,
-    book: AnchorBook | None,
+def change_share(
+    connection: SqliteConnection, change: ShareChange, at: float, book: AnchorBook | None = None
 ) -> Amount:
-    key = (*owner, budget.name)
+    """Change the share of a run, in the transaction of the writer; returns the share."""
+    budget = change.budget
+    key = (change.session, change.run, budget.name)
     row = connection.execute(
         "SELECT period, usd, tokens FROM shares WHERE session = ? AND run = ? AND budget = ?", key
     ).fetchone()
@@ -89,7 +47,7 @@ def _change_share(
         before = _sum_from_row(row[1:])
     pool = _find_pool(connection, budget, window)
     promised = BudgetSum() if pool is None else _sum_from_row(pool[2:])
-    share = change(promised, before)
+    share = change.find_share(promised, before)
     # A run that got nothing is not tied to this window: the next one may have something for it.
     if share != before:
         connection.execute(

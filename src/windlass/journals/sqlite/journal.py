@@ -22,6 +22,7 @@ from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.session_query import PagePlace, SessionQuery
 from windlass.core.session_summary import SessionSummary
+from windlass.journals.budget_math import ShareChange
 from windlass.journals.chain import RecordProblem
 from windlass.journals.leases import FileLeaseTable, HeldLease
 from windlass.journals.live.socket_server import LiveSocketServer, SocketSender
@@ -129,6 +130,7 @@ class SqliteJournal(SqliteRecordStore):
             await self._change_records(self._records.sign_all)
             book.remember(now=True)
 
+    @override
     async def find_forgeries(self, session: str) -> list[RecordProblem]:
         """Return what was done to a session without the user's key; nothing if it is genuine."""
         book = self._book
@@ -193,6 +195,7 @@ class SqliteJournal(SqliteRecordStore):
 
     # ── leases and news ──────────────────────────────────────────────────────
 
+    @override
     async def lease(self, session: str) -> HeldLease:
         """Take the lease of a session; raises SessionBusy at once if a live driver has it."""
         return self._leases.acquire(self._check_name(session))
@@ -265,18 +268,17 @@ class SqliteJournal(SqliteRecordStore):
 
     async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
         """Raise the total that a run may spend to `wanted`, or as far as the budget allows."""
-        owner = budgets.ShareOwner(self._check_name(session), run)
-        at = self._now()
-        return await self._submit_change(
-            lambda file: budgets.draw_budget(file, budget, owner, wanted, at, self._book)
-        )
+        return await self._change_share(ShareChange(budget, session, run, wanted))
 
     async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
         """Record the total that a run has spent; the rest of its share goes back."""
-        owner = budgets.ShareOwner(self._check_name(session), run)
+        await self._change_share(ShareChange(budget, session, run, spent, is_spent=True))
+
+    async def _change_share(self, change: ShareChange) -> Amount:
+        self._check_name(change.session)
         at = self._now()
-        await self._submit_change(
-            lambda file: budgets.settle_budget(file, budget, owner, spent, at, self._book)
+        return await self._submit_change(
+            lambda file: budgets.change_share(file, change, at, self._book)
         )
 
     async def read_spending(self, budget: Budget) -> Amount:

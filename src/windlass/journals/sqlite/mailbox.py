@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
+from typing_extensions import override
+
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
 from windlass.core.questions import QuestionRow
 from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
@@ -33,6 +35,7 @@ class SqliteMailbox(StoredJournal):
         self._book: AnchorBook | None = None
         """Signs for the user; None without a key."""
 
+    @override
     def find_letter_problem(self, session: str, letter: Letter) -> str | None:
         """Return why a message is not genuine; None if it was posted with the user's own key."""
         book = self._book

@@ -13,7 +13,7 @@ from windlass.core.schema_faults import find_faults
 from windlass.core.setup import ModelInfo
 from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import Allow, InvalidCall, Verdict
-from windlass.ports import GateRequest, SharedBudgets
+from windlass.ports import GateRequest
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.routing import Routes
@@ -182,9 +182,7 @@ async def list_budgets(service: Service, _request: HttpRequest) -> Reply:
     journal = service.journal
     replies: list[BudgetReply] = []
     for budget, agents in found.values():
-        spent = Amount()
-        if isinstance(journal, SharedBudgets):
-            spent = await journal.read_spending(budget)
+        spent = await journal.read_spending(budget)
         replies.append(BudgetReply(budget, spent, agents))
     return HttpReply(200, BudgetListReply(replies))
 

@@ -16,7 +16,6 @@ from typing import TypeVar
 import msgspec
 
 from windlass.core.errors import RecordConflict
-from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal, SharedRecords
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
@@ -100,7 +99,7 @@ class CallNotes:
     """What replicas tell one another: where a request's run is, and which form was put away."""
 
     def __init__(self, journal: Journal) -> None:
-        self._records = journal if isinstance(journal, SharedRecords) else MemoryJournal()
+        self._records: SharedRecords = journal
 
     async def note_run(self, caller: Caller, key: str, run_id: str) -> bool:
         """Note the run of a request; returns whether its client has cancelled it meanwhile."""

@@ -16,7 +16,7 @@ import msgspec
 from windlass.core.errors import RecordConflict
 from windlass.core.limits import Budget
 from windlass.core.session_summary import SessionState
-from windlass.ports import Journal, SessionCatalog, SharedBudgets, SharedRecords
+from windlass.ports import Journal, SharedRecords
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.owned_records import PageQuery
@@ -68,11 +68,8 @@ class QuotaBook:
 
         Raises ApiError 429 if a quota is used up.
         """
-        journal = self._journal
-        if not isinstance(journal, SharedRecords):
-            return []
         budgets: list[Budget] = []
-        for quota in await self._load(journal):
+        for quota in await self._load():
             if not quota.applies_to(caller, agent):
                 continue
             budget = quota.make_budget(caller)
@@ -80,15 +77,12 @@ class QuotaBook:
                 await self._check_money(quota, caller)
                 budgets.append(budget)
             if quota.runs_at_once is not None or quota.starts_per_min is not None:
-                await self._count_start(journal, quota, caller, session)
+                await self._count_start(self._journal, quota, caller, session)
         return budgets
 
     async def find_budgets(self, caller: str, agent: str) -> list[Budget]:
         """Return the budgets that the runs of a caller draw on. Nothing is counted."""
-        journal = self._journal
-        if not isinstance(journal, SharedRecords):
-            return []
-        applying = [each for each in await self._load(journal) if each.applies_to(caller, agent)]
+        applying = [each for each in await self._load() if each.applies_to(caller, agent)]
         budgets = [quota.make_budget(caller) for quota in applying]
         return [budget for budget in budgets if budget is not None]
 
@@ -98,31 +92,29 @@ class QuotaBook:
         A caller is told of no other caller's quota, also not by the cursor. The list has the quotas
         by which runs are admitted now, so that it does not read those of all callers each time.
         """
-        journal = self._journal
-        if caller.is_admin or not isinstance(journal, SharedRecords):
-            return await QuotaStore(journal).list_page(None, query.cursor, query.limit)
+        if caller.is_admin:
+            return await QuotaStore(self._journal).list_page(None, query.cursor, query.limit)
         found = [
             quota
-            for quota in await self._load(journal)
+            for quota in await self._load()
             if quota.caller in (EVERYONE, caller.name) and quota.name > query.cursor
         ]
         more = found[query.limit - 1].name if len(found) > query.limit else None
         return found[: query.limit], more
 
-    async def _load(self, journal: Journal) -> tuple[Quota, ...]:
+    async def _load(self) -> tuple[Quota, ...]:
         now = self._now()
         if now >= self._read_again_at:
-            self._quotas = tuple([quota async for quota in QuotaStore(journal).walk()])
+            self._quotas = tuple([quota async for quota in QuotaStore(self._journal).walk()])
             self._read_again_at = now + CACHE_S
         return self._quotas
 
     async def read_spent(self, quota: Quota, caller: str) -> Decimal | None:
         """Return what a caller has spent or reserved of a quota today; None if it has no limit."""
         budget = quota.make_budget(caller)
-        journal = self._journal
-        if budget is None or not isinstance(journal, SharedBudgets):
+        if budget is None:
             return None
-        return (await journal.read_spending(budget)).usd or Decimal(0)
+        return (await self._journal.read_spending(budget)).usd or Decimal(0)
 
     async def _check_money(self, quota: Quota, caller: str) -> None:
         spent = await self.read_spent(quota, caller)
@@ -200,19 +192,17 @@ class QuotaBook:
         seen = {session}
         if len(self._begun) > BEGUN_MAX:
             self._begun.clear()
-        catalog = self._journal
-        if isinstance(catalog, SessionCatalog):
-            page = await catalog.sessions(
-                state="open",
-                caller=caller,
-                agent=None if quota.agent == EVERYONE else quota.agent,
-                parent="",
-                limit=(quota.runs_at_once or 0) + 1,
-            )
-            for summary in page:
-                if summary.session not in seen:
-                    seen.add(summary.session)
-                    yield summary.session
+        page = await self._journal.sessions(
+            state="open",
+            caller=caller,
+            agent=None if quota.agent == EVERYONE else quota.agent,
+            parent="",
+            limit=(quota.runs_at_once or 0) + 1,
+        )
+        for summary in page:
+            if summary.session not in seen:
+                seen.add(summary.session)
+                yield summary.session
         for start in recent:
             # It was noted, and may not have begun yet.
             is_new = start.session not in seen and start.session not in self._begun

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from windlass.core.messages import EXACT_MATH
-from windlass.ports import Journal, SessionCatalog
+from windlass.ports import Journal
 from windlass.server.access import LOCAL_OWNER, Caller
 from windlass.server.errors import ApiError
 from windlass.server.metrics import Labels, Metric, MetricSample
@@ -99,8 +99,6 @@ class CostBook:
 
     async def measure(self, owner: str | None, now: float) -> list[Metric]:
         """Return what the runs that began today, in UTC, have cost, as metrics."""
-        if not isinstance(self._service.journal, SessionCatalog):
-            return []
         rows = await self.add_up(owner, beginning_of_day(now), now + 1.0, COST_KEYS)
         labelled = [(_labels_of(row), row) for row in rows[:METRIC_ROWS_MAX]]
         usd = tuple(MetricSample(float(row.usd), labels) for labels, row in labelled)
@@ -111,14 +109,9 @@ class CostBook:
         ]
 
     async def _walk(self, owner: str | None, since: float, until: float) -> AsyncGenerator[RunCost]:
-        catalog = self._service.journal
-        if not isinstance(catalog, SessionCatalog):
-            raise ApiError(
-                501, "not_listed", "This journal does not list its sessions.", "Use another one."
-            )
         cursor: str | None = None
         while True:
-            page = await catalog.sessions(
+            page = await self._service.journal.sessions(
                 since=since, caller=owner, parent="", limit=PAGE_SESSIONS, cursor=cursor
             )
             for summary in page:

@@ -7,7 +7,7 @@ from windlass.agent.agent import Agent
 from windlass.agent.control import ControlReceipt
 from windlass.agent.handles import RunHandle
 from windlass.core.errors import NothingToDo
-from windlass.ports import Journal, Mailbox
+from windlass.ports import Journal
 from windlass.server.access import LOCAL_OWNER, Caller, full_session_name
 from windlass.server.errors import ApiError
 from windlass.server.schedules.schedule import Schedule
@@ -67,7 +67,7 @@ def make_scheduler(service: SchedulingService, now: Callable[[], float]) -> Sche
 
 
 async def _has_prompt(journal: Journal, session: str) -> bool:
-    return isinstance(journal, Mailbox) and bool(await journal.read_mail(session, "prompts"))
+    return bool(await journal.read_mail(session, "prompts"))
 
 
 def _owner_of(schedule: Schedule) -> Caller:

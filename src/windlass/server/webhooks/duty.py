@@ -7,7 +7,7 @@ process goes on where the cursors stand.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from windlass.core.errors import SessionBusy, WindlassError
 from windlass.core.events import Fact
 from windlass.core.session_summary import SessionSummary
 from windlass.logs import get_logger
-from windlass.ports import ConfirmableLease, Journal, Lease, SessionCatalog, SessionLeases
+from windlass.ports import Journal, Lease
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.owned_reading import drop_decided
@@ -51,7 +51,7 @@ class _HeldWebhook:
     """A webhook that this process delivers for."""
 
     hook: Webhook
-    lease: Lease | None
+    lease: Lease
     delivery: HookDelivery
     task: "asyncio.Task[None] | None" = None
 
@@ -110,13 +110,10 @@ class WebhookDuty:
 
     async def _hold(self, hook: Webhook) -> _HeldWebhook | None:
         """Take the lease of a webhook. Returns None if another process has it."""
-        lease: Lease | None = None
-        journal = self._service.journal
-        if isinstance(journal, SessionLeases):
-            try:
-                lease = await journal.lease(f"webhook {hook.id}")
-            except SessionBusy:
-                return None
+        try:
+            lease = await self._service.journal.lease(f"webhook {hook.id}")
+        except SessionBusy:
+            return None
         source = HookSource(self._list_changed, self._read, self._add_link)
         delivery = HookDelivery(hook, self._store, source, self._sender, self._now)
         held = _HeldWebhook(hook, lease, delivery)
@@ -125,7 +122,7 @@ class WebhookDuty:
 
     async def _run_pass(self, held: _HeldWebhook) -> None:
         try:
-            if isinstance(held.lease, ConfirmableLease) and not await held.lease.confirm():
+            if not await held.lease.confirm():
                 # Another process has it by now, and knows the cursors better.
                 self._held.pop(held.hook.id, None)
                 return
@@ -150,16 +147,12 @@ class WebhookDuty:
             if held.task is not None and held.task is not asyncio.current_task():
                 held.task.cancel()
                 await asyncio.gather(held.task, return_exceptions=True)
-            if held.lease is not None:
-                held.lease.release()
+            held.lease.release()
 
     async def _list_changed(self, hook: Webhook, since: float) -> AsyncGenerator[SessionSummary]:
-        catalog: Any = self._service.journal
-        if not isinstance(catalog, SessionCatalog):
-            return
         cursor: str | None = None
         while True:
-            page = await catalog.sessions(
+            page = await self._service.journal.sessions(
                 agent=hook.agent or None,
                 caller=None if hook.sees_all else hook.owner,
                 since=max(0.0, since),
