@@ -22,7 +22,7 @@ DEV := $(VENV)/.ready-to-develop
 LOCAL := $(VENV)/.ready-for-local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-again check lint types fast docs-code format bench bench-peers bench-fleet bench-faults \
+.PHONY: help setup demo test test-again check lint types fast docs-code format budgets bench bench-peers bench-fleet bench-faults \
 	docs cli-reference simulate modelcheck crash fleet soak scale mutants openapi replicas live prices \
 	browser page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local bench-tokens eval-example test-local lock clean
 
@@ -59,6 +59,9 @@ docs-code: $(DEV) ## run every code block of the docs, and every example
 format: $(DEV) ## format, and mend what can be mended
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+budgets: $(DEV) ## what following, loading and running the code costs, beside its budgets
+	@PYTHONPATH=. $(BIN)/python tests/test_budgets.py
 
 bench: $(DEV) ## the cost of a delta, a step and a session, as ratios
 	$(BIN)/python bench/run.py
