@@ -1,6 +1,6 @@
 """The command line: `windlass COMMAND`.
 
-The law: an error of ours is one line that says what to do, never a traceback.
+Invariant: an error of ours is one line that says what to do, never a traceback.
 """
 
 import builtins

@@ -33,8 +33,8 @@ def acp(
     """Serve an editor over standard input and output (Agent Client Protocol).
 
     The editor starts this command and shows its sessions, which are those of the terminal. A run
-    goes on in the journal if the editor dies: load the session again, or `windlass resume`. A
-    folder with settings of its own must be trusted first: `windlass trust`.
+    stays open in the journal if the editor dies: load the session again, or use `windlass resume`.
+    A folder with settings of its own must be trusted first: `windlass trust`.
     """
     if find_spec("acp") is None:
         raise ConfigError("windlass acp needs an extra: pip install 'windlass[acp]'")

@@ -86,8 +86,8 @@ def approve(
 
     SESSION may be part of the session's name, and is needed only if several runs wait. CALL is
     needed only if several calls wait. The answer is valid only for the arguments that were shown,
-    and all of them are shown. A long call must be approved with its digest. A run that a program
-    started is only answered: whoever has its agent resumes it.
+    and all of them are shown. A long call must be approved with its digest. If a program started
+    the run, the answer is only recorded: a process that has its agent resumes it.
     """
     reply = Allow("person") if always is None else AllowAlways(always, "person")
     answering = _answer_question(session, call, reply, quiet=quiet, digest=digest, **given)
@@ -112,8 +112,8 @@ def deny(
 ) -> None:
     """Deny a call that a run waits for, and resume the run.
 
-    The model sees the denial and its reason, and can try something else. A run that a program
-    started is only answered: whoever has its agent resumes it.
+    The model sees the denial and its reason, and can try something else. If a program started the
+    run, the answer is only recorded: a process that has its agent resumes it.
     """
     reply = Deny(reason or "The user said no.", "person")
     sys.exit(asyncio.run(_answer_question(session, call, reply, quiet=quiet, **given)))
@@ -187,7 +187,7 @@ async def _show_changes(
     facts = await journal.read(session)
     if question.agents or explain_program_run(session, facts):
         return
-    # The answer does not need it. Whoever resumes the run is told what is wrong.
+    # The answer does not need it. The process that resumes the run reports what is wrong.
     with suppress(WindlassError):
         agent = await load_recorded_agent(journal, session, flags, open_folder=context.open_folder)
         folder = fold(session, facts).folder
@@ -227,9 +227,9 @@ async def _choose_waiting(journal: ManagedJournal, session: str | None) -> str:
 
 
 async def _find_question(journal: Journal, session: str, call: str | None) -> Question:
-    """The question about a call, or the only one if no call is named.
+    """Return the question about a call, or the only question if no call is named.
 
-    Raises NothingToDo if there is none, and ConfigError if several calls wait.
+    Raises NothingToDo if no call waits, and ConfigError if several do.
     """
     waiting = await list_undecided(journal, fold(session, await journal.read(session)))
     ids = [question.call.id for question in waiting]

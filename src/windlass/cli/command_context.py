@@ -125,8 +125,8 @@ def load_context(
 ) -> CommandContext:
     """The context of the current folder, with the flags of the command line.
 
-    `page` stands in the place of standard output. Raises FolderNotTrusted if the project here is
-    not trusted and nobody can be asked.
+    `page` replaces standard output. Raises FolderNotTrusted if the project here is not trusted and
+    there is no person to ask.
     """
     agent = load_agent(flags, schema=schema, project=open_trusted(trust=trust))
     terminal = open_terminal(

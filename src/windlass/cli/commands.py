@@ -1,7 +1,7 @@
 """The commands of `windlass`, in the order of its help.
 
-The law: a command's module is imported when the command is run, so that `--help` is quick. Here
-stand only its name, its module and its line in the help.
+Invariant: a command's module is imported when the command is run, so that `--help` is quick. This
+module holds only its name, its module and its line in the help.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """`windlass steer`, `pause`, `raise` and `cancel`: speak to a run from any shell.
 
-They need nothing but the journal, whoever drives the run. `windlass resume` ends a pause.
+They need only the journal, no matter which process drives the run. `windlass resume` ends a pause.
 """
 
 from collections.abc import Callable, Coroutine
@@ -31,7 +31,7 @@ from windlass.project.launches import explain_program_run
 from windlass.project.session_names import find_session
 
 TAKEN_WAIT_S = 3.0
-"""How long to wait for whoever drives the run to take the message."""
+"""How long to wait for the driver of the run to take the message."""
 Post = Callable[[ManagedJournal, str], Coroutine[Any, Any, ControlReceipt]]
 
 
@@ -69,8 +69,8 @@ Example:
 def steer(session: str, text: tuple[str, ...], place: str) -> None:
     """Say something to a run while it works; the model sees it before its next step.
 
-    SESSION may be part of the session's name. Whichever process drives the run takes the message;
-    if none does, it waits until somebody resumes the run.
+    SESSION may be part of the session's name. The process that drives the run takes the message.
+    Without a driver, it waits until the run is resumed.
     """
     said = " ".join(text)
     person = find_login_name()
@@ -116,9 +116,9 @@ def raise_(
     seconds: float | None,
     place: str,
 ) -> None:
-    """Raise the limits of a run to new totals. A run that paused for want of money goes on.
+    """Raise the limits of a run to new totals. A run that paused at its budget continues.
 
-    If nobody drives it, it goes on with: windlass resume SESSION.
+    If no process drives it, resume it with: windlass resume SESSION.
     """
     limits = RaisedLimits(steps=steps, tokens=tokens, usd=usd, seconds=seconds)
     _post_and_tell(

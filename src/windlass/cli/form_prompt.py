@@ -1,7 +1,7 @@
 """A form that a person fills in at the terminal, field by field.
 
-The law: what is typed is checked by the form at once, so that a person can correct it. The names
-and texts of the fields may be a stranger's, and are shown with nothing hidden.
+Invariant: the form checks what is typed at once, so that a person can correct it. The names and
+texts of the fields may come from a stranger, and are shown with nothing hidden.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -22,10 +22,10 @@ def receive_leave_signals(receive: Callable[[int], None]) -> Generator[None]:
     """
     before: dict[int, Any] = {}
     for number in LEAVE_SIGNALS:
-        # Signals that our parent process told us to ignore (nohup) stay ignored.
+        # Signals that our parent process made us ignore (nohup) stay ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, lambda number, _frame: receive(number))
-            # System calls that cannot be repeated by Python, as for terminal modes, go on.
+            # System calls that Python cannot repeat, such as those for terminal modes, continue.
             signal.siginterrupt(number, False)  # noqa: FBT003 - it takes no keyword
     try:
         yield

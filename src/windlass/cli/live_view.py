@@ -82,7 +82,7 @@ class LiveView(EventRenderer):
         self.last_view = Projection()
         """The session of the last run, as it was shown at the end of it."""
         self._page_started = False
-        """Something stands on the page: a blank line separates what follows."""
+        """Note that something is on the page: a blank line separates what follows."""
 
     @override
     def show_event(self, event: Event) -> None:
@@ -234,7 +234,7 @@ class LiveView(EventRenderer):
                 super()._show_call_verdict(call_id, verdict)
 
     def _show_whole_verdict(self, call_id: str, text: str) -> None:
-        """Why a call did not run, in full: whoever has to correct it needs every word."""
+        """Show in full why a call did not run: the person who corrects it needs every word."""
         self.end_stream()
         text = self._call_label(call_id) + text
         self._screen.write_line(text, BAD, mark=self._screen.glyphs.denied)

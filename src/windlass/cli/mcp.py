@@ -133,8 +133,8 @@ Examples, as the settings of a client would have them:
 def serve(target: str | None, journal: str | None, **given: Any) -> None:  # noqa: ANN401 - the flags of click
     """Serve agents as MCP tools, over standard input and output.
 
-    A client starts this command. Each agent is a tool; a run goes on in the journal if the client
-    goes away. Over HTTP, `windlass serve` has the same tools at /mcp.
+    A client starts this command. Each agent is a tool. A run stays open in the journal if the
+    client disconnects. Over HTTP, `windlass serve` has the same tools at /mcp.
     """
     if find_spec("mcp") is None:
         raise ConfigError("windlass mcp serve needs an extra: pip install 'windlass[mcp]'")

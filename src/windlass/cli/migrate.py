@@ -1,4 +1,4 @@
-"""`windlass migrate`: bring a journal of an older version up to date, and say where it stands."""
+"""`windlass migrate`: bring a journal of an older version up to date, and report its state."""
 
 import sys
 from functools import partial
@@ -22,8 +22,8 @@ UNFINISHED_CODE = 1
 def migrate(place: str, check: bool, finish: bool) -> None:
     """Bring a journal that an older version made up to date, while others use it.
 
-    Programs of the version before can go on with the journal. When all of them are stopped or
-    upgraded, run it again with --finish: only then everything that this version can do is possible.
+    Programs of the previous version can keep using the journal. When all of them are stopped or
+    upgraded, run it again with --finish to enable everything that this version can do.
     """
     if check and finish:
         raise ConfigError("give --check or --finish, not both: --check changes nothing")

@@ -195,7 +195,7 @@ def log_option(summary: str) -> Callable[[CommandT], CommandT]:
 def refuse_without_session(
     *, no_session: bool, latest: bool, session: str | None, fork: bool = False
 ) -> None:
-    """Raise ConfigError if `--no-session` stands beside an option that needs a session."""
+    """Raise ConfigError if `--no-session` is combined with an option that needs a session."""
     if no_session and (latest or session or fork):
         raise ConfigError(
             "--no-session records nothing, so it cannot be combined with "

@@ -147,7 +147,7 @@ class QuestionPrompt:
             reply: PersonAnswer | None = None
             match await self._read_answer_key(question):
                 case "y" | "a" if hidden_lines:
-                    # Nobody approves the end of a command unseen.
+                    # The end of a command must be seen before it can be approved.
                     self._show_error(
                         f"{hidden_lines} lines are not shown yet: press s, and read on"
                     )

@@ -142,7 +142,7 @@ class EventRenderer:
             case NoticeEntry(fact):
                 self._show_notice(fact)
             case EarlierEntry() | ReplyEntry():
-                pass  # Nobody said the one here; the other has changes of its own.
+                pass  # An earlier message was not said here; a reply has changes of its own.
 
     def _show_reply_so_far(self, before: StreamingReply | None, reply: StreamingReply) -> None:
         is_same = before is not None and before.chunks.is_beginning_of(reply.chunks)
@@ -171,7 +171,7 @@ class EventRenderer:
                 self._show_proposed_call(part)
 
     def _show_rest(self, reply: ReplyEntry) -> None:
-        """Whoever reads a record, or came late, has not seen the reply stream."""
+        """Show a reply to a reader who came late or reads a record, and did not see it stream."""
         if reply.withheld:
             return
         if not self._has_streamed:
@@ -270,7 +270,7 @@ class EventRenderer:
         self._failure_line_open = True
 
     def _show_lost_text(self, text: str) -> None:
-        """What watchers saw of an attempt that failed, for whoever did not watch."""
+        """What watchers saw of a failed attempt, for readers who did not watch."""
         if not self._has_streamed and text:
             self._show_text(text)
             self._has_streamed = True

@@ -96,10 +96,10 @@ def undo(
 ) -> None:
     """Undo what a run did, the last call first.
 
-    Files get back what they held before, unless somebody changed them since. What other tools did
-    is undone if they can do it. Shell commands cannot be undone. The policy decides about each
-    call, as when it was made. Runs that a program started with an agent of its own are undone by
-    that program.
+    Files get back their earlier content, unless they were changed since. What other tools did is
+    undone if they can do it. Shell commands cannot be undone. The policy decides about each call,
+    as when it was made. Runs that a program started with an agent of its own are undone by that
+    program.
     """
     flags = collect_flags(given)
     context = load_context(flags, output_format=output_format, quiet=quiet, trust=given["trust"])
@@ -216,7 +216,7 @@ async def resume_run(
 
 
 async def _end_pause_elsewhere(journal: ManagedJournal, session: str, screen: Screen) -> bool:
-    """End the pause of a run that another process drives. Returns whether that one goes on."""
+    """End the pause of a run that another process drives. Returns whether it continues."""
     if not await journal.is_leased(session):
         return False
     try:
@@ -226,7 +226,7 @@ async def _end_pause_elsewhere(journal: ManagedJournal, session: str, screen: Sc
     try:
         await receipt.taken(TAKEN_WAIT_S)
     except TimeoutError:
-        # It may have let go of the run before it read the message: then it goes on here.
+        # It may have released the run before it read the message: then the run continues here.
         return await journal.is_leased(session)
     screen.write_line(f"The run of session {session} goes on in the process that drives it.")
     return True

@@ -141,7 +141,7 @@ def _create_in_engine(place: str, engine: str, new: NewSchedule) -> None:
 @engine_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_(place: str, engine: str | None, as_json: bool) -> None:
-    """List the schedules, with their next time and what became of the last one."""
+    """List the schedules, with their next time and the result of the last one."""
     found = _use_schedules(place, engine, _read_all)
     if as_json:
         listed = [{**msgspec.to_builtins(one), "next_time": one.next_time} for one in found]
@@ -178,7 +178,7 @@ def resume(name: str, place: str, engine: str | None) -> None:
 @journal_option
 @engine_option
 def delete(name: str, place: str, engine: str | None) -> None:
-    """Delete a schedule. Runs that it has started go on."""
+    """Delete a schedule. Runs that it has started continue."""
     _use_schedules(place, engine, lambda kept: kept.delete(name))
     click.echo(f"The schedule {name} is deleted.")
 

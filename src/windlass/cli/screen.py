@@ -160,7 +160,7 @@ class Screen:
 
     @property
     def _word_ends_row(self) -> bool:
-        """Whether the cursor stands behind the last column, where terminals differ."""
+        """Whether the cursor is after the last column, where terminals differ."""
         return self._column % self._console.width == 0
 
     def clear_footer(self) -> None:

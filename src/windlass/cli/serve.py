@@ -132,8 +132,8 @@ def serve(
 ) -> None:
     """Serve agents over HTTP, with a token: the agents of this folder, or of a program.
 
-    Runs belong to the service: they go on when a client goes away, and when the service is killed,
-    the next one finishes them. The page is opened with a link that works once.
+    Runs belong to the service: they continue when a client disconnects, and when the service is
+    killed, the next one finishes them. The page is opened with a link that works once.
     """
     outside = OutsideSettings(public_url=given["public_url"], webhook_hosts=given["webhook_hosts"])
     options = _read_options(given, outside)

@@ -175,7 +175,7 @@ def watch(session: str, place: str, after: int) -> None:
     """Show a session, and then what happens in it: text as it streams, calls as they end.
 
     Another process may drive it or, with a Postgres journal, another machine. It ends when the run
-    ends, when the run waits for a person, and when nobody drives it.
+    ends, when the run waits for a person, and when no process drives it.
     """
     run_on_journal(place, partial(_watch_session, session, after))
 
@@ -219,9 +219,9 @@ async def _read_session(given: str, journal: ManagedJournal) -> tuple[str, Seque
 def verify(session: str | None, place: str, accept: bool) -> None:
     """Check that no record of SESSION, or of the whole journal, was changed, moved or removed.
 
-    In a file it also finds answers that nobody with your key gave, and a journal that is older than
-    it was. In Postgres, with keys, it also finds answers and records that no service signed. The
-    exit code is 1 if something was found.
+    In a file it also finds answers that were not signed with your key, and a journal that is older
+    than it was. In Postgres, with keys, it also finds answers and records that no service signed.
+    The exit code is 1 if something was found.
     """
     if accept:
         run_on_journal(place, _accept_journal)

@@ -51,7 +51,7 @@ class StatusLine:
             self.start_retry(event.wait_s)
 
     def start_retry(self, wait_s: float) -> None:
-        """Count down to the next attempt, which is made so many seconds from now."""
+        """Count down `wait_s` seconds to the next attempt."""
         self._set_activity("retrying")
         self._retry_at = self._clock() + wait_s
 
@@ -184,7 +184,7 @@ def format_context_left(view: Projection) -> list[str]:
 
 
 def format_times(count: int) -> str:
-    """Once, twice, or so many times."""
+    """Return a count in words: once, twice, or a number of times."""
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 

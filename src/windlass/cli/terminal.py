@@ -50,11 +50,11 @@ TERMINAL_GONE: tuple[type[Exception], ...] = (OSError, termios.error)
 END_OF_INPUT = "\x04"
 """Ctrl-D."""
 QUIET_S = 0.7
-"""A person who has not typed for so long has seen what is asked."""
+"""A person who has not typed for this long has seen the question."""
 
 
 class Keyboard:
-    """Reads what a person types while a run is going on."""
+    """Reads what a person types during a run."""
 
     def __init__(self, fd: int | None = None) -> None:
         self._fd = sys.stdin.fileno() if fd is None else fd
@@ -90,7 +90,7 @@ class Keyboard:
             return None
 
     async def wait_for_quiet(self, quiet_s: float = QUIET_S) -> str:
-        """Wait until nobody types any more; what was typed until then."""
+        """Wait until the person stops typing. Returns what was typed until then."""
         typed = ""
         with self._preserve_mode():
             tty.setcbreak(self._fd, termios.TCSADRAIN)

@@ -59,7 +59,7 @@ class TerminalRun:
     status: StatusLine
     live: LiveView
     question_prompt: QuestionPrompt | None
-    """None if there is nobody to ask; a question then suspends the run."""
+    """None if there is no person to ask; a question then suspends the run."""
     output_format: OutputFormat
     quiet: bool
     before_exit: Callable[[], None] = lambda: None
@@ -84,8 +84,8 @@ class TerminalRun:
         """Do a run with status line, questions and Ctrl-C; returns its result, even if it failed.
 
         `is_kept` says whether the journal outlives the process, so that the run can be resumed.
-        `is_chat`: a prompt follows. Ctrl-C then does nothing after the run, until somebody else
-        handles it: it was meant for the run, and must not end the chat.
+        `is_chat`: a prompt follows. Ctrl-C then does nothing after the run, until another handler
+        takes over: it was meant for the run, and must not end the chat.
         """
         signals = _RunSignals(self, agent, session, is_kept=is_kept)
         self.status.start_run()
@@ -207,7 +207,7 @@ class _RunSignals:
             self._running.cancel()
 
     def leave(self, number: int) -> None:
-        """SIGTERM lets go of the run: running calls get a grace period, and nothing new begins."""
+        """Release the run on SIGTERM: running calls get a grace period, and nothing new begins."""
         name = signal.Signals(number).name
         can_release = self._is_kept and not self._is_stopping
         if not can_release or not self._agent.release(self._session, name, DRAIN_S):
@@ -223,10 +223,10 @@ class _RunSignals:
             self._exit(self._leaving_number)
 
     def _exit(self, number: int) -> NoReturn:
-        """Exit at once, and say how to go on.
+        """Exit at once, and say how to resume.
 
-        Nobody asked for the run to end. It stays open in the journal, and its tools die with this
-        process. A normal exit would end the run: every `finally` would run first.
+        This is not a request to end the run. It stays open in the journal, and its tools die with
+        this process. A normal exit would end the run: every `finally` would run first.
         """
         self._restore_terminal()
         if self._is_kept:
@@ -249,7 +249,7 @@ def open_terminal(
     thinking: ThinkingMode = "show",
     page: TextIO | None = None,
 ) -> TerminalRun:
-    """The terminal of this process, or the pipes that stand in its place.
+    """The terminal of this process, or the pipes that replace it.
 
     The page is standard output if that is a terminal. If not, standard output gets only the reply,
     and the page is standard error. `page`: a page that shows the status by itself.

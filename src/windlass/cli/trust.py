@@ -26,7 +26,7 @@ LOUD_WORDS = ("refused: ", "gives ", "allows ", "connects ", "sends ", "runs ")
 """How lines begin that a person should read. They are shown last, beside the question, so that
 thousands of harmless lines cannot push them off the screen."""
 SUMMARY_LINES_MIN = 12
-"""From so many lines on, the question says how many there are of each kind."""
+"""From this number of lines on, the question gives the count of each kind."""
 QUESTION = "t trust it, and remember   w work without its settings   q quit: "
 
 trust_option = click.option(
@@ -105,7 +105,7 @@ def open_trusted(folder: Path | None = None, trust: bool | None = None) -> Proje
     """The project around a folder, after a person was asked whether to trust it if need be.
 
     `trust`: the flag `--trust` or `--no-trust`. Raises FolderNotTrusted if the project is not
-    trusted and there is nobody to ask, or if the person does not want to go on.
+    trusted and there is no person to ask, or if the person declines.
     """
     project = open_project(folder)
     if trust is False:

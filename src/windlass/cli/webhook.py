@@ -20,7 +20,7 @@ def webhook() -> None:
     """Create, list and delete webhooks.
 
     A webhook is kept in the journal. One of the services that run on the journal (`windlass serve`)
-    sends its messages, and another one goes on if that one dies.
+    sends its messages, and another one takes over if that one dies.
     """
 
 

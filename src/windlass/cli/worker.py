@@ -1,4 +1,4 @@
-"""`windlass worker`: drive runs of a journal that nobody drives, beside any number of others."""
+"""`windlass worker`: drive runs of a journal that have no driver, next to other workers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from windlass.server.serving import StopSignals, relax_garbage_collector
 from windlass.server.start_request import is_served_run
 
 STOP_S = 30.0
-"""For calls that run when the worker is stopped, and for letting go of their runs."""
+"""For calls that run when the worker is stopped, and for releasing their runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,10 @@ Examples:
 @agent_options
 @limit_options
 def worker(target: str | None, journal: str | None, **given: Any) -> None:  # noqa: ANN401 - the flags of click
-    """Drive runs that others started and that nobody drives: one of any number of workers.
+    """Drive runs that others started and that have no driver: one of any number of workers.
 
-    Workers need nothing but the journal. When one is killed, the next look of another takes its
-    runs over. SIGTERM gives calls that run ten seconds to finish, and lets go of all runs.
+    Workers need only the journal. When one is killed, another takes its runs over at its next look.
+    SIGTERM gives running calls ten seconds to finish, and releases all runs.
     """
     limits = WorkLimits(
         runs=given["runs"],
@@ -139,7 +139,7 @@ def _was_left_to_workers(start: RunStarted) -> bool:
 
 
 async def _work(agents: Mapping[str, Agent[Any]], journal: Journal, plan: WorkPlan) -> None:
-    """Work until SIGTERM or SIGINT; then let go of all runs. A second signal does not wait."""
+    """Work until SIGTERM or SIGINT; then release all runs. A second signal does not wait."""
     if not journal.is_kept:
         raise ConfigError("a worker shares its journal with others: give --journal, a file or URL")
     log_unsigned(journal)

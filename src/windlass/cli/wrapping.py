@@ -8,7 +8,7 @@ from windlass.cli.screen import Screen
 
 StyledPiece = tuple[str, str]
 HANG = "  "
-"""How much further than its beginning a line goes on."""
+"""How much further than its beginning a line is indented where it continues."""
 
 
 def wrap_cells(text: str, width: int) -> list[str]:
@@ -31,7 +31,7 @@ def wrap_cells(text: str, width: int) -> list[str]:
 
 
 def write_wrapped(screen: Screen, pieces: Sequence[StyledPiece], indent: str = "") -> None:
-    """Write one line behind an indent, and go on below the text where it does not fit."""
+    """Write one line after an indent, and continue below the text where it does not fit."""
     width = max(10, screen.width - cell_len(indent))
     text = "".join(piece for _, piece in pieces)
     own_indent = text[: len(text) - len(text.lstrip(" "))]

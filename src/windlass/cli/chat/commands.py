@@ -94,7 +94,7 @@ def complete_argument(command: str) -> Sequence[str]:
 
 
 def change_mode(chat: ChatState, mode: PermissionMode) -> None:
-    """Go on in another mode: it needs another agent, in the same session."""
+    """Continue in another mode, which needs another agent in the same session."""
     chat.context = replace(chat.context, agent=chat.context.agent.with_mode(mode))
 
 
@@ -165,7 +165,7 @@ async def _show_sessions(chat: ChatState, _opened: AgentSession, _argument: str)
 
 
 async def _resume(chat: ChatState, _opened: AgentSession, name: str) -> None:
-    """Go on with the open run of this session, or choose another session."""
+    """Resume the open run of this session, or choose another session."""
     if not name and fold(chat.session, await chat.journal.read(chat.session)).is_active:
         chat.tasks.append(ResumeTask())
         return
@@ -177,7 +177,7 @@ async def _resume(chat: ChatState, _opened: AgentSession, name: str) -> None:
     chat.start_session(summary.session)
     await reports.show_continued(chat, summary)
     if summary.outcome is None:
-        # Naming a session is consent to go on with it under this configuration.
+        # Naming a session is consent to resume it under this configuration.
         chat.tasks.append(ResumeTask(consent=True))
 
 

@@ -20,7 +20,7 @@ TRIPLE_QUOTES = '"""'
 Action = Literal["send", "queue", "interrupt", "leave", "mode", "pause"]
 """What a person did: sent the text, queued it, pressed Ctrl-C or Ctrl-D, or asked for another mode.
 
-`pause`: nobody did anything; the prompt was taken away.
+`pause`: the prompt was taken away without an action of the person.
 """
 
 
@@ -38,7 +38,7 @@ class KeyActions:
 
     is_running: Callable[[], bool]
     interrupt: Callable[[], None] = lambda: None
-    """Stops the run that is going on."""
+    """Stops the current run."""
     sending: Literal["send", "queue"] = "send"
 
     def take_sending(self) -> Literal["send", "queue"]:
@@ -114,7 +114,7 @@ def interrupt_prompt(app: Application[Any]) -> None:
 
 
 def _stay(_event: KeyPressEvent) -> None:
-    """Nobody leaves a run by accident: Ctrl-C stops it."""
+    """Keep a person from leaving a run by accident: Ctrl-C stops it."""
 
 
 def _takes_enter(buffer: Buffer) -> bool:

@@ -1,6 +1,6 @@
 """The file that the screen of a chat writes to, above a prompt that stays at the bottom.
 
-The law: while there is a prompt, a line goes above it only when it is complete, and the open line
+Invariant: while there is a prompt, a line goes above it only when it is complete, and the open line
 is part of the prompt's own region. Both reach the terminal in one write, so that nothing flickers.
 """
 

@@ -1,7 +1,7 @@
 """The prompt of a chat: a line with history, search and completion, or several lines.
 
-It is shown between runs and during them. The law: what was typed and not sent is kept, whatever
-takes the bottom of the terminal away from it: a question, the end of a run, or a change of mode.
+It is shown between runs and during them. Invariant: text that was typed and not sent is kept when
+something else takes the bottom of the terminal: a question, the end of a run, or a change of mode.
 """
 
 import asyncio
@@ -126,7 +126,7 @@ class PromptLine:
         )
 
     async def read(self) -> TypedInput:
-        """Wait until a person does something. Reading again goes on with the text so far."""
+        """Wait until a person does something. Reading again continues with the text so far."""
         while True:
             await self._is_free.wait()
             typed = await self._read_once()
@@ -193,7 +193,7 @@ class PromptLine:
 
     @contextmanager
     def _leave_on_signals(self) -> Generator[None]:
-        """End the chat in order if the process is told to end. A run has handlers of its own.
+        """End the chat in order on a signal to terminate. A run has its own handlers.
 
         A Ctrl-C that comes before the prompt is ready to read it as a key is a signal, and means
         the same.

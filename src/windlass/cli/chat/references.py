@@ -1,7 +1,7 @@
 """What a typed prompt brings along: files that it names with `@`, and commands that were run.
 
-The law: a person names each file and each command with their own hands. What is in them may still
-be a stranger's, so a prompt that brings them along is labelled like any other text from a file.
+Invariant: a person types the name of each file and each command. Their content may still come from
+a stranger, so a prompt that includes them is labelled like any other text from a file.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The prompts of MCP servers as commands of a chat: `/server:prompt argument …`.
 
-The law: a person chooses a prompt, and the server writes it. So it is labelled like any other text
-from outside, and no file that it names and no command in it counts as named by the person.
+Invariant: a person chooses a prompt, and the server writes it. So it is labelled like any other
+text from outside, and no file that it names and no command in it counts as named by the person.
 """
 
 import shlex
@@ -39,7 +39,7 @@ def _describe_prompt(prompt: McpPrompt) -> str:
 
 
 async def choose_prompt(chat: ChatState, opened: AgentSession, name: str, argument: str) -> None:
-    """Get a prompt from its server, for the next run. Raises ConfigError if it cannot be had."""
+    """Get a prompt from its server, for the next run. Raises ConfigError if it is not available."""
     prompts = {
         _command_name(prompt): prompt
         for server in opened.servers.servers.values()

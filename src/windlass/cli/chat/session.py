@@ -229,7 +229,7 @@ class ChatSession:
             await self._offer_plan()
 
     async def _take_changed_tools(self, opened: AgentSession) -> None:
-        """Go on with what MCP servers offer now, and say what is different."""
+        """Switch to what MCP servers offer now, and report the differences."""
         changes = await opened.take_changed_tools()
         for change in changes:
             self._chat.show_note(f"MCP servers have changed: {change}")
@@ -246,7 +246,7 @@ class ChatSession:
     async def _end_stopped_run(self, agent: Agent[Any]) -> None:
         """Make sure that the run that a person stopped has ended in the journal too.
 
-        A stopped run lets go of the terminal at once. On a slow disk its end is recorded later.
+        A stopped run releases the terminal at once. On a slow disk its end is recorded later.
         """
         chat = self._chat
         if not self._was_stopped:
@@ -325,7 +325,7 @@ class ChatSession:
                 self._chat.tasks.append(PromptTask(text))
 
     async def _steer(self, agent: Agent[Any], text: str) -> bool:
-        """Say something to the run; whether it was still going on."""
+        """Send a message to the run. Returns whether it was still running."""
         prompt = expand_prompt(text, self._chat.context.agent.folder, self._chat.notes)
         try:
             await agent.steer(self._chat.session, prompt.parts, by=find_login_name())
@@ -386,7 +386,7 @@ def _exit_on_interrupt() -> None:
 
 
 def _strip_quotes(text: str) -> str:
-    """The text between triple quotes, if it stands between them."""
+    """Return the text between triple quotes, if it is quoted like that."""
     stripped = text.strip()
     if len(stripped) >= 2 * len(TRIPLE_QUOTES) and stripped.startswith(TRIPLE_QUOTES):
         return stripped.removeprefix(TRIPLE_QUOTES).removesuffix(TRIPLE_QUOTES).strip("\n")

@@ -38,7 +38,7 @@ class ServerPromptTask:
 
 @dataclass(frozen=True, slots=True)
 class ResumeTask:
-    """An open run to go on with. `consent`: the person named the session themselves."""
+    """An open run to resume. `consent`: the person named the session themselves."""
 
     consent: bool = False
 
@@ -120,7 +120,7 @@ class ChatState:
         return self.journal
 
     def start_session(self, name: str) -> None:
-        """Go on in another session, with figures that begin anew."""
+        """Continue in another session, and reset the figures."""
         self.session = name
         self.usage = ChatUsage()
         self.typed = []

@@ -45,7 +45,7 @@ class WorkerProcess:
         self._command = [sys.executable, "-P", "-m", __name__, what, str(folder), pace]
 
     def __enter__(self) -> Self:
-        # A signal in the middle of the start would leave a process that nobody knows of.
+        # A signal in the middle of the start would leave an orphaned process.
         held = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             self._process = self._start()

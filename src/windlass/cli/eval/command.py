@@ -1,7 +1,7 @@
 """`windlass eval`: run an evaluation, compare two, show one, watch one.
 
-Exit codes: 0 if the gate passes, 1 if it does not or trials failed for want of a provider, 3 if
-trials wait for a person, 4 if the budget was used up before all trials were run.
+Exit codes: 0 if the gate passes, 1 if it does not or trials failed because no provider was
+available, 3 if trials wait for a person, 4 if the budget was used up before all trials were run.
 """
 
 import asyncio
@@ -328,7 +328,7 @@ def report(
     place: str,
     **given: Any,  # noqa: ANN401 - the flags of click
 ) -> None:
-    """Show a report again, or score its recorded trials anew: no model is asked.
+    """Show a report again, or score its recorded trials again, without asking a model.
 
     REPORT is a file, or the name of an evaluation in the journal.
     """

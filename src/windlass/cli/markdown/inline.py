@@ -1,7 +1,7 @@
 """The marks within a line of Markdown: emphasis, code, links and images, as far as they are known.
 
-The law: nothing that was shown is taken back. What may still become a mark is held until the next
-piece of the text tells, or until the line ends.
+Invariant: nothing that was shown is taken back. Text that may still become a mark is held until the
+next piece of the text decides it, or until the line ends.
 """
 
 import re
@@ -77,7 +77,7 @@ class InlineState:
         return begun is not None and begun.end() == len(text) and is_short and not is_complete
 
     def _take_mark(self, pieces: list[StyledText], text: str, found: re.Match[str]) -> int:
-        """Read one mark; where the text goes on behind it."""
+        """Read one mark. Returns where the text continues after it."""
         mark = found[0]
         if self.code:
             if mark == self.code:
@@ -114,7 +114,7 @@ class InlineState:
         return link.end()
 
     def _toggle(self, mark: str, following: str) -> bool:
-        """Open or close what a mark stands for; whether it was a mark at all."""
+        """Open or close the style of a mark. Returns whether it was a mark at all."""
         names = {"~~": ("strike",), "3": ("strong", "emphasis"), "2": ("strong",)}
         wanted = names.get(mark) or names.get(str(len(mark)), ("emphasis",))
         is_open = all(getattr(self, name) for name in wanted)

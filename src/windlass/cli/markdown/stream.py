@@ -120,7 +120,7 @@ class MarkdownStream:
             self._screen.stream_text(piece, style or self._block_style)
 
     def _open_line(self, text: str) -> str:
-        """Begin a line, show its mark, and return what stands behind the mark."""
+        """Begin a line, show its mark, and return the text after the mark."""
         self._line_open = True
         found = _MARK.match(text)
         mark = (found[2] or "").strip() if found else ""
