@@ -44,7 +44,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
     """A model with instructions, tools, a gate, limits and a journal.
 
     An agent holds no conversation: sessions live in the journal, and any agent with the same setup
-    can go on with them, in any process.
+    can continue them, in any process.
     """
 
     def __init__(
@@ -122,11 +122,11 @@ class Agent(BuiltAgent, Generic[OutputT]):
     ) -> RunHandle[OutputT]:
         """Start a run, and return a handle on it as soon as its first record is durable.
 
-        The run is a task of this agent: it goes on whether or not anybody waits for it, until it
-        ends or the agent is closed. The same `key` gives the same run again, in any process that
-        shares the journal; without `session`, the session's name follows from the agent, the caller
-        and the key. Raises what `run` raises before a run begins, and ConfigError if the key was
-        used for another prompt.
+        The run is a task of this agent: it continues until it ends or the agent is closed, even if
+        no caller waits for it. The same `key` gives the same run again, in any process that shares
+        the journal; without `session`, the session's name follows from the agent, the caller and
+        the key. Raises what `run` raises before a run begins, and ConfigError if the key was used
+        for another prompt.
         """
         return await self._starter.start(prompt, session, options)
 
@@ -135,26 +135,27 @@ class Agent(BuiltAgent, Generic[OutputT]):
     ) -> RunResult[OutputT] | None:
         """Do whatever a session needs now, and return the result of its last run.
 
-        Takes the messages that wait, goes on with an open run unless it is paused or waits for an
-        answer, and begins the prompts in the queue, one after the other. Returns when the session
-        has ended, waits, is paused or was released. A run that failed is a result like any other,
-        and None means that the session has no run. It may be called by anyone any number of times.
-        Raises SessionBusy if somebody else drives the session, SetupDrifted if the configuration
-        differs, unless `consent` is given, and NothingToDo if there is no such session. If the
-        caller is cancelled, the run is released, not cancelled.
+        Takes the waiting messages, resumes an open run unless it is paused or waits for an answer,
+        and starts the queued prompts one after the other. Returns when the session has ended,
+        waits, is paused or was released. A failed run is a result like any other, and None means
+        that the session never had a run. Any process may call it, any number of times. Raises
+        SessionBusy if another driver has the session, SetupDrifted if the configuration differs,
+        unless `consent` is given, and NothingToDo if the session does not exist. If the caller is
+        cancelled, the run is released, not cancelled.
         """
         name = check_session(session)
         result = await self._sessions.drive(name, consent=consent, watcher=on_event)
         return None if result is None else self._parse_output(result)
 
     async def sweep(self, **options: Unpack[SweepOptions]) -> SweepReport:
-        """Drive the sessions of this agent that nobody drives, and return what was done.
+        """Drive the sessions of this agent that need a driver, and return what was done.
 
-        These are root sessions with an open run that is neither paused nor waiting, and those with
-        messages that nobody has taken. At most `limit` sessions are looked at, and `at_once` driven
-        at a time. One that was driven `tries_max` times without progress is parked: its run is
-        paused, with the reason, until somebody resumes it. Call it again and again, from any number
-        of processes; `jitter_s` spreads those that wake together. See SweepOptions.
+        These are root sessions without a driver whose open run is neither paused nor waiting, and
+        those with untaken messages. At most `limit` sessions are inspected, and at most `at_once`
+        are driven at a time. A session that was driven `tries_max` times without progress is
+        parked: its run is paused, with the reason, until it is resumed. Call this repeatedly, from
+        any number of processes; `jitter_s` spreads out processes that wake together. See
+        SweepOptions.
         """
         return await self.sweeper.sweep(**options)
 
@@ -208,12 +209,12 @@ class Agent(BuiltAgent, Generic[OutputT]):
     async def resume(
         self, session: str, *, consent: bool = False, on_event: Watcher | None = None
     ) -> RunResult[OutputT]:
-        """Go on with a run that a crash, a restart, a release, a pause or a question left open.
+        """Resume a run that a crash, a restart, a release, a pause or a question left open.
 
         The limits of this agent replace those that the run was started with; what the run has spent
-        so far counts against them. A pause that nobody has taken yet is withdrawn. Raises
-        NothingToDo if no run is open, and SetupDrifted if this agent's configuration differs from
-        the one the run was started with, unless `consent` is given.
+        so far counts against them. A pause that was not taken yet is withdrawn. Raises NothingToDo
+        if no run is open, and SetupDrifted if this agent's configuration differs from the one the
+        run was started with, unless `consent` is given.
         """
         await control.withdraw_pause(self._parts.world.journal, check_session(session))
         if await self._sessions.is_undo_due(session):
@@ -232,12 +233,12 @@ class Agent(BuiltAgent, Generic[OutputT]):
         consent: bool = False,
         on_event: Watcher | None = None,
     ) -> RunResult[OutputT]:
-        """Answer a question that a run waits for, and go on with the run.
+        """Answer a question that a run waits for, and resume the run.
 
         `session` is that of the run, or of the sub-agent that asks. Give the digest that the
-        question showed, and the answer cannot be for other arguments. The run waits on while other
-        questions are open. To answer without resuming the run, use `windlass.answer`. Raises what
-        `resume` raises, ConfigError if the answer does not fit, and QuestionDecided if another
+        question showed, and the answer cannot be for other arguments. The run keeps waiting while
+        other questions are open. To answer without resuming the run, use `windlass.answer`. Raises
+        what `resume` raises, ConfigError if the answer does not fit, and QuestionDecided if another
         answer was accepted first.
         """
         world = self._parts.world
@@ -277,7 +278,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
         return self._runs.cancel(check_session(session), reason)
 
     async def abandon(self, session: str, reason: str = "abandoned") -> RunResult[OutputT]:
-        """End a run that nobody drives any more, with its sub-agents, without going on with it.
+        """End a run that lost its driver, together with its sub-agents, without resuming it.
 
         Raises NothingToDo if no run is open, SessionBusy if it is still driven.
         """
@@ -293,10 +294,10 @@ class Agent(BuiltAgent, Generic[OutputT]):
     def release(
         self, session: str, reason: str = "released", grace_s: float = RELEASE_GRACE_S
     ) -> bool:
-        """Let go of the run of a session without ending it, from any thread.
+        """Release the run of a session without ending it, from any thread.
 
-        No request and no call begins any more; calls that run get `grace_s` seconds to finish.
-        Then any process can `resume` it. Returns whether this agent drives one.
+        No further request or call starts; running calls get `grace_s` seconds to finish. Then any
+        process can `resume` the run. Returns whether this agent was driving one.
         """
         return self._runs.release(session, reason, grace_s)
 
@@ -305,10 +306,10 @@ class Agent(BuiltAgent, Generic[OutputT]):
         return self._runs.live_sessions()
 
     async def aclose(self, *, cancel: bool = False) -> None:
-        """Let go of all runs of this agent, and wait until nothing of them is left.
+        """Release all runs of this agent, and wait until none of their tasks is left.
 
-        Any process with the journal can go on with them. Runs in memory are cancelled, because
-        nobody else could; `cancel=True` cancels all.
+        Any process with the journal can resume them. Runs in memory are cancelled, because no other
+        process could resume them; `cancel=True` cancels all runs.
         """
         self._sessions.close()
         journal = self._parts.world.journal
@@ -336,7 +337,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
     async def _go_on(
         self, session: str, opening: Opening, on_event: Watcher | None
     ) -> RunResult[OutputT]:
-        """Go on with a session that should have an open run."""
+        """Resume a session that should have an open run."""
         try:
             return await self._drive(check_session(session), opening, on_event)
         except NothingToDo:

@@ -116,7 +116,7 @@ def _check_undecided(facts: Sequence[Fact], call_id: str) -> None:
 
 @contextmanager
 def accept_expiry() -> Generator[None]:
-    """Go on if an answer came too late: it counts as a no, and the run resumes with that."""
+    """Continue if an answer came too late: it counts as a no, and the run resumes with that."""
     try:
         yield
     except QuestionDecided as decided:

@@ -327,7 +327,7 @@ async def call_approver(approver: Approver, question: Question) -> PersonAnswer 
 
 
 def as_async_approver(approver: Approver | None) -> Approver | None:
-    """Return an approver that never stops the event loop; None if there is none."""
+    """Return an approver that never blocks the event loop, or None if none was given."""
     if approver is None or isinstance(approver, _ThreadApprover):
         return approver
     call = getattr(approver, "__call__", None)  # noqa: B004 - an object with `__call__`

@@ -23,7 +23,7 @@ def attach(
     name: str = "",
     as_text: bool = False,
 ) -> ImagePart | FilePart:
-    """Make a part of a prompt, to stand beside its text.
+    """Make a part of a prompt that accompanies its text.
 
     With `as_text`, the text of a document (PDF, Word, PowerPoint, Excel) is attached in its place,
     which every model can read; this needs the extra `documents`.

@@ -1,6 +1,6 @@
 """The parts of an agent, built from its options: models by name, a gate, and one sound setup.
 
-The law: an agent that cannot keep what it promises is refused here, before anything is spent.
+Invariant: an agent that cannot keep its promises is refused here, before anything is spent.
 """
 
 from collections.abc import Sequence

@@ -53,7 +53,7 @@ def mask_preview(preview: CallPreview, mask_text: Callable[[str], str]) -> CallP
     diff = mask_text(preview.diff)
     lines = diff.split("\n")
     for sign in "-+":
-        # The signs stand between the lines of a secret that has several of them.
+        # In a diff, the signs separate the lines of a multi-line secret.
         side = "\n".join(line[1:] for line in lines if line[:1] in (" ", sign))
         if mask_text(side) != side:
             note = f"{note} The difference has a secret in it, and is not shown."

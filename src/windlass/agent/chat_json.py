@@ -1,6 +1,6 @@
 """Read one chat message in the JSON of OpenAI's chat completions or of Anthropic's messages.
 
-The two share roles and plain text. All else is told apart by the type of a block.
+The two share roles and plain text. Everything else is distinguished by the type of a block.
 """
 
 import mimetypes

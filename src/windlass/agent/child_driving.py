@@ -168,7 +168,7 @@ class CallSession:
                     # It was paused from outside, and cannot be resumed without its call.
                     await self._runs.undriven.end_child(await self._runs.read_state(session))
                     break
-                # Without a wait in between: a watcher that comes meanwhile must be told of it.
+                # No await in between: a watcher that arrives meanwhile must see the marks.
                 self._marks = tuple(self.take_snapshot())
                 self._driver = self._control = None
                 await self._wait_to_resume(result)

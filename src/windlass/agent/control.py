@@ -1,9 +1,9 @@
 """Speak to a run with nothing but its journal: steer, cancel, pause, resume, raise its limits.
 
-The law: a message is durable before it is acknowledged, and names its run. Whoever drives the run
-takes it and writes the fact that follows from it; this module writes a fact itself only while
-nobody drives the session, and only facts without free text, because it does not know the secrets
-of the agent. Text waits in the mailbox until somebody drives.
+Invariant: a message is durable before it is acknowledged, and names its run. The driver of the run
+takes it and writes the fact that follows from it; this module writes a fact itself only while the
+session is without a driver, and only facts without free text, because it does not know the secrets
+of the agent. Text waits in the mailbox for the next driver.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ from windlass.runtime.recorder import Recorder
 from windlass.runtime.session_tree import find_root
 
 WAKE_S = 5.0
-"""How long to wait for an append before looking again all the same."""
+"""How long to wait for an append before looking again anyway."""
 CANCELLED_FIRST = "the run was cancelled before anybody took the message"
 
 
@@ -64,7 +64,7 @@ class ControlReceipt:
     session: str
     run: int
     fact: Fact | None = None
-    """What was written at once, because nobody drove the run; None if the message waits."""
+    """What was written at once, because the run was without a driver; None if the message waits."""
     mail: MailReceipt | None = None
     after: int = 0
     """The last fact of the session before the message was posted."""
@@ -73,7 +73,7 @@ class ControlReceipt:
         """Wait until the message is taken up, and return the fact that did it.
 
         Raises MailRejected with the reason if it was refused, and TimeoutError after `timeout`
-        seconds. The message then still waits: somebody may drive the run later.
+        seconds. The message then still waits: a later driver may take it.
         """
         if self.fact is not None:
             return self.fact
@@ -133,11 +133,11 @@ async def steer(
     by: str = "",
     key: str = "",
 ) -> ControlReceipt:
-    """Say something to a run before its next step, whoever drives it, or until somebody does.
+    """Post a message that a run reads before its next step, now or when it is next driven.
 
-    The open run is meant unless `run` is given. A message with a key counts once, however often it
-    is posted. Raises NothingToDo if there is no such session, its run has ended or its run undoes
-    an earlier one; ConfigError if the message cannot be taken; MailboxFull.
+    It goes to the open run unless `run` is given. A message with a key counts once, however often
+    it is posted. Raises NothingToDo if the session does not exist, its run has ended or its run
+    undoes an earlier one; ConfigError if the message cannot be taken; MailboxFull.
     """
     parts = check_prompt(prompt)
     target = await find_open_run(journal, session, run)
@@ -156,7 +156,7 @@ async def pause(
     run: int | None = None,
     by: str = "",
 ) -> ControlReceipt:
-    """Stop a run before its next request, until somebody resumes it. Raises what `steer` raises."""
+    """Stop a run before its next request, until it is resumed. Raises what `steer` raises."""
     target = await find_open_run(journal, session, run)
     text = build_mask(None).mask_text(str(reason))
     return await target.post(PauseMail(run=target.number, reason=text), by=by)
@@ -165,9 +165,9 @@ async def pause(
 async def resume(
     journal: GivenJournal, session: str, *, run: int | None = None, by: str = ""
 ) -> ControlReceipt:
-    """End the pause of a run. If nobody drives it, it goes on when somebody does.
+    """End the pause of a run. A run without a driver continues once it is driven.
 
-    To go on with a run in this process, use `Agent.resume` or `Agent.drive`. Raises what `steer`
+    To continue a run in this process, use `Agent.resume` or `Agent.drive`. Raises what `steer`
     raises, and NothingToDo if the run is not paused.
     """
     target = await find_open_run(journal, session, run)
@@ -182,11 +182,12 @@ async def resume(
 
 
 async def withdraw_pause(journal: Journal, session: str, *, by: str = "") -> bool:
-    """Post a resume behind a pause that nobody has taken yet. Returns whether there was one.
+    """Post a resume behind a pause that was not taken yet. Returns whether there was one.
 
-    Whoever drives the run next takes both, and goes on.
+    The next driver of the run takes both, and continues.
     """
-    # Looked at first, because most sessions have no message, and reading them may take long.
+    # The mailbox comes first, because most sessions are without messages, and reading a session may
+    # take long.
     if not _will_pause(await journal.read_mail(session, "control")):
         return False
     try:
@@ -227,9 +228,10 @@ async def raise_limits(
     run: int | None = None,
     by: str = "",
 ) -> ControlReceipt:
-    """Raise the limits of a run, for whoever drives it, and for its sub-agents.
+    """Raise the limits of a run and its sub-agents, for every driver.
 
-    A run that paused because its money or tokens were used up goes on. Raises what `steer` raises.
+    A run that paused because its money or tokens were used up continues. Raises what `steer`
+    raises.
     """
     if not limits.describe():
         raise ConfigError("no limit is given: pass RaisedLimits(steps=…), for example")
@@ -249,10 +251,10 @@ async def cancel(
     run: int | None = None,
     by: str = "",
 ) -> ControlReceipt:
-    """End a run. If nobody drives it, it has ended when this returns.
+    """End a run. A run without a driver has ended when this returns.
 
     The reason reaches a run that is driven. Otherwise only the author is recorded: without the
-    agent, nobody here knows which secrets a text may hold. Raises what `steer` raises.
+    agent, it is unknown which secrets a text may hold. Raises what `steer` raises.
     """
     target = await find_open_run(journal, session, run)
     text = build_mask(None).mask_text(str(reason))
@@ -265,7 +267,7 @@ async def cancel(
             return ControlReceipt(
                 target.journal, session, target.number, mail=mail, after=target.state.seq
             )
-        # The driver may let go of the run before it reads this, so it is looked at once more.
+        # The driver may release the run before it reads this, so check again.
         receipt = await target.post(CancelMail(run=target.number, reason=text), by=by)
         mail = receipt.mail
 
@@ -289,11 +291,11 @@ class OpenRun(msgspec.Struct, frozen=True):
         return ControlReceipt(self.journal, self.state.session, self.number, mail=mail, after=after)
 
     async def waiting_letters(self) -> Sequence[Letter]:
-        """Return the control messages that nobody has taken yet."""
+        """Return the control messages that were not taken yet."""
         return await self.journal.read_mail(self.state.session, "control", self.state.mail_taken)
 
     async def write_if_free(self, fact: Fact) -> ControlReceipt | None:
-        """Write a fact without free text if nobody drives the run. Returns None if somebody does.
+        """Write a fact without free text, or return None if the run is driven.
 
         Raises NothingToDo if the run has ended meanwhile.
         """
@@ -320,7 +322,7 @@ class OpenRun(msgspec.Struct, frozen=True):
 
 
 async def find_open_run(journal: GivenJournal, session: str, run: int | None) -> OpenRun:
-    """Return the open run of a session. Raises NothingToDo if there is none, or another number."""
+    """Return the open run of a session. Raises NothingToDo without one, or for another number."""
     session = check_session(session)
     journal = complete_journal(journal)
     state = fold(session, await journal.read(session))
@@ -337,7 +339,7 @@ async def find_open_run(journal: GivenJournal, session: str, run: int | None) ->
 
 
 def check_still_open(state: State, run: int | None) -> RunState:
-    """Return the open run of a session. Raises NothingToDo if there is none, or another one."""
+    """Return the open run of a session. Raises NothingToDo without one, or if another is open."""
     last = state.run
     if last is None or not state.is_active:
         raise NothingToDo(f"session {state.session} has no open run: its last run has ended")
@@ -360,7 +362,7 @@ def check_takes_steering(state: State) -> None:
 
 
 async def _end_undriven(target: OpenRun, by: str, mail: MailReceipt | None) -> Fact | None:
-    """End a run that nobody drives. Returns its end, or None if somebody drives it."""
+    """End a run without a driver. Returns its end, or None if the run is driven."""
     journal = target.journal
     session = target.state.session
     try:
@@ -370,7 +372,7 @@ async def _end_undriven(target: OpenRun, by: str, mail: MailReceipt | None) -> F
     with lease:
         state = fold(session, await journal.read(session))
         if mail is not None and state.mail_taken >= mail.number:
-            # The driver took the message just before it let go.
+            # The driver took the message just before it released the run.
             return await wait_until_taken(journal, session, mail.lane, mail.number)
         check_still_open(state, target.number)
         own = mail.number if mail is not None else 0

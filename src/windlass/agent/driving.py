@@ -312,8 +312,8 @@ class SessionDriver:
 class _SuspensionHold:
     """Shows a watcher that a run waits only once it is known that no message continues it.
 
-    A message that comes while the driver lets go of a run has it driven again at once. Nothing may
-    come after the event that says that nothing more comes for now.
+    If a message arrives while the driver releases a run, the run is driven again at once. No event
+    may follow the one that announces the wait.
     """
 
     def __init__(self, watcher: Watcher) -> None:

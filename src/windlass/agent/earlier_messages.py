@@ -1,10 +1,11 @@
 """A conversation from elsewhere, as the messages that a new session begins with.
 
 Messages may be Windlass' own, or dicts as OpenAI's chat completions and Anthropic's messages write
-them. Both kinds of dict can be told apart block by block, so nobody has to name the format.
+them. Both kinds of dict can be distinguished block by block, so the caller does not have to name
+the format.
 
-The law: what is read is a conversation that every provider accepts, or it is refused with the
-index of the message and what to do. Nothing is left out silently.
+Invariant: the result is a conversation that every provider accepts. Anything else is refused, with
+the index of the message and what to do. Nothing is left out silently.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -48,7 +48,7 @@ class FolderWatch:
         if now - since < wait_s:
             await self._look(folder.store, now)
             return False
-        # A store of our own that lost a folder is alive, and does not have it all the same.
+        # Our own store is alive, and still does not have a folder that it lost.
         is_own = self._folders is not None and self._folders.read_id() == folder.store
         return is_own or now - (await self._look(folder.store, now)).since >= wait_s
 

@@ -1,9 +1,9 @@
 """Watching a session that another process, or another agent, drives.
 
-The law: facts come from the journal, where they are checked. The live channel brings the deltas
-between them, and marks that say when a fact is there. By their places both are one stream, with no
-gap among the facts and nothing twice. If the channel falls silent, the facts go on without it, and
-a text that was missed comes whole with its step.
+Invariant: facts come from the journal, where they are checked. The live channel brings the deltas
+between them, and marks that announce a new fact. Ordered by their places, both form one stream
+without gaps among the facts and without repetitions. If the channel falls silent, the facts
+continue without it, and a missed text arrives complete with its step.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ MARK_WAIT_S = 0.2
 async def follow_session(
     journal: Journal, session: str, after: int, mask: Mask, *, withhold: bool = False
 ) -> AsyncGenerator[Event]:
-    """Yield the events of a session that somebody else may drive, for as long as it is driven.
+    """Yield the events of a session that another process may drive, for as long as it is driven.
 
     `withhold`: whether replies are withheld until they are judged, if the records do not say so.
     """
@@ -122,13 +122,13 @@ class _SessionFollower:
         """Whether every batch of the driver was received since a snapshot."""
 
     async def follow(self, *, withhold: bool) -> AsyncGenerator[Event]:
-        """Yield the events from the present place on, until nobody drives the session."""
+        """Yield the events from the present place on, while the session is driven."""
         loop = asyncio.get_running_loop()
         try:
             await self._learn_setup(withhold=withhold)
             is_driven = True
             while is_driven:
-                # Asked before the facts are read: what a driver wrote before it let go counts.
+                # Asked before the facts are read: what a driver wrote before its release counts.
                 is_driven = await self._signals.is_driven()
                 await self._read_facts(is_driven=is_driven)
                 wait_s = LEASE_POLL_S if is_driven else MARK_WAIT_S
@@ -227,9 +227,9 @@ class _SessionFollower:
                 pass
 
     async def _show_waiting(self) -> AsyncGenerator[Event]:
-        """Yield what the sub-agents have done that wait, as far as it was not shown.
+        """Yield what the waiting sub-agents have done, as far as it was not shown.
 
-        No driver tells of them: whoever comes now would see them only when they go on.
+        No driver reports them: a new watcher would see them only when they continue.
         """
         for waiting in self._waiting.take_all():
             for mark in await mark_waiting(self._journal, waiting):
@@ -269,7 +269,7 @@ class _SessionFollower:
                     yield _mask_foreign_delta(self._mask, shown)
 
     async def _take_delta(self, delta: Delta, *, is_snapshot: bool) -> Sequence[Delta]:
-        """Return what of a delta is to be shown; nothing if it does not go on from what was."""
+        """Return what of a delta is to be shown; nothing if it does not follow what was shown."""
         match delta:
             case NestedEvent():
                 return await self._nested.show(delta, is_snapshot=is_snapshot)
@@ -335,7 +335,7 @@ class _SessionSignals:
 
 
 def _mask_foreign_delta(mask: Mask, delta: Delta) -> Delta:
-    """Mask what the driver masked already: whoever watches may know more secrets."""
+    """Mask again what the driver masked: the watching process may know more secrets."""
     match delta:
         case TextDelta(text) | ThinkingDelta(text) | CallProgress(text=text):
             masked = mask.mask_text(text)

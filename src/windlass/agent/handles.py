@@ -454,7 +454,7 @@ class RunStarter(Generic[OutputT]):
         return await self._queue(session, task)
 
     async def _find_started(self, session: str, task: RunTask) -> RunHandle[OutputT] | None:
-        """Return the run that this key began, or its prompt in the queue; None if there is none."""
+        """Return the run that this key began, or its prompt in the queue; None without either."""
         state = await self._runs.read_state(session)
         start = find_start(state, task.key)
         if start is None:
@@ -538,7 +538,7 @@ class RunStarter(Generic[OutputT]):
 
     async def _queue_here(self, session: str, task: RunTask) -> RunHandle[OutputT]:
         handle = await self._queue(session, task)
-        # The run before may have ended meanwhile, and nobody else may come to begin this one.
+        # The run before may have ended meanwhile, and no other driver may come to begin this one.
         self._sessions.continue_queue(session)
         return handle
 

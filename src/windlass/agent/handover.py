@@ -1,8 +1,8 @@
 """Hand-over: an agent passes the conversation to another, in the same session.
 
-There is no new engine: each turn is a run of its own, and the next agent begins where the last one
-stopped. Who comes next follows from the call that is on record, so that a program that was killed
-and is started again with the same key goes on with the right one.
+It needs no engine of its own: each turn is a separate run, and the next agent begins where the last
+one stopped. The recorded call decides which agent is next, so a program that was killed and is
+started again with the same key continues with the right one.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from windlass.tools.function import Tool
 
 HAND_OVER_TOOL = "hand_over"
 HANDOVERS_MAX = 8
-"""How often a conversation may change hands before somebody has to answer."""
+"""How often a conversation may change hands before an agent has to answer."""
 
 
 class _HandOverArguments(msgspec.Struct):
@@ -89,7 +89,7 @@ async def run_with_handover(
     """Run a prompt by one agent after the other, until one of them does not hand over.
 
     All agents share one journal, and the conversation is one session. With a `key`, the same call
-    in another process goes on where the first one stopped. A run that waits for a person is
+    in another process continues where the first one stopped. A run that waits for a person is
     returned as it is. Raises ConfigError if an agent is not a member, or after too many hand-overs.
     """
     if session is None:

@@ -1,6 +1,6 @@
 """Knowledge as an agent uses it: tools over a store of notes, skills, and project instructions.
 
-The law: what comes out of a store says how far it can be trusted, and what goes in has the labels
+Invariant: what comes out of a store says how far it can be trusted, and what goes in has the labels
 of the session that it comes from. The same project files give the same instructions, byte for byte,
 so that prompt caches work.
 """

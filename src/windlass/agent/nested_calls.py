@@ -62,7 +62,7 @@ _RULES = fill_loop_defaults(
 
 
 class ScriptModel:
-    """Stands in for a model: each reply is the next call that the code makes. It costs nothing."""
+    """Takes the place of a model: each reply is the next call of the code. It costs nothing."""
 
     def __init__(
         self, name: str, script: CallScript, session: str, blobs: BlobStore | None

@@ -1,6 +1,6 @@
-"""Runs under observation: an observer is told of every event, and tools run inside its spans.
+"""Runs under observation: an observer receives every event, and tools run inside its spans.
 
-The law: whether a run is observed changes nothing in it. An observer does not count as a watcher
+Invariant: whether a run is observed changes nothing in it. An observer does not count as a watcher
 who saw a reply, and without an observer nothing is done here.
 """
 
@@ -55,7 +55,7 @@ class KnowsTrace(Protocol):
     """An observer that knows which trace the caller is in."""
 
     def current_trace(self) -> str:
-        """Return it as a `traceparent` header; empty if there is none."""
+        """Return the trace as a `traceparent` header; empty outside a trace."""
         ...
 
 

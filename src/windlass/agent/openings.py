@@ -71,7 +71,7 @@ class RunTask(msgspec.Struct, frozen=True, kw_only=True):
     """The call that a sub-agent works for."""
     labels: tuple[Label, ...] = ()
     earlier: tuple[Message, ...] = ()
-    """A conversation from elsewhere that a new session goes on with."""
+    """A conversation from elsewhere that a new session continues."""
     key: str = ""
     """The caller's own name for this start, which must not happen twice."""
     trace: str = ""

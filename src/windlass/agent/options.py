@@ -100,10 +100,10 @@ class AgentOptions(TypedDict, total=False):
     approver: Approver | None
     """Asks a person. Without one, a question suspends the run until `answer` is called."""
     secrets: Secrets | None
-    """Values that nobody may see. They are masked in what the model, the journal, the watchers and
-    the logs get, like the keys of the models, the secrets of the environment, and everything that
-    looks like a key. For an agent that must handle keys, give a mask of your own, which is used
-    instead of all that: `Mask(key_like=False)` masks nothing."""
+    """Values that must stay hidden. They are masked in what the model, the journal, the watchers
+    and the logs get, like the keys of the models, the secrets of the environment, and everything
+    that looks like a key. For an agent that must handle keys, give a mask of your own, which is
+    used instead of all that: `Mask(key_like=False)` masks nothing."""
 
     limits: Limits | None
     """What one run may use."""
@@ -140,7 +140,7 @@ class AgentOptions(TypedDict, total=False):
     agents the same one if they share a limit of `requests_at_once`."""
 
     telemetry: RunObserver | None
-    """Is told of each run: `windlass.telemetry.Telemetry` makes spans and metrics of it."""
+    """Observes each run: `windlass.telemetry.Telemetry` makes spans and metrics of it."""
 
 
 def check_agent_options(options: AgentOptions) -> None:
@@ -174,34 +174,34 @@ class RunOptions(TypedDict, total=False):
     labels: Sequence[Label]
     """What the prompt brings along: `untrusted` text, `private` data."""
     messages: Sequence[EarlierMessage]
-    """A conversation from elsewhere that a new session goes on with: `result.messages` of another
-    run, or chat messages as OpenAI's or Anthropic's API writes them."""
+    """A conversation from elsewhere that a new session continues: `result.messages` of another run,
+    or chat messages as OpenAI's or Anthropic's API writes them."""
     key: str
     """Your own name for this start. The same key never begins a second run: it gives the run that
     it began, in whichever process. Without `session`, it also names the session."""
     limits: Limits
-    """Limits of this run that are stricter than the agent's, for whoever drives it. A limit that is
-    not stricter changes nothing."""
+    """Limits of this run that are stricter than the agent's. They bind every driver. A limit that
+    is not stricter changes nothing."""
     priority: int
     """A run with a higher one goes before others that wait, in the queues of workers and for the
     rate limits of providers. By default 0."""
     on_busy: OnBusy
-    """What to do if the session has an open run, or somebody drives it: `refuse` raises an error,
-    `queue` keeps the prompt until its turn comes, `steer` says it to the open run, and `replace`
-    cancels the open run first."""
+    """What to do if the session has an open run, or a driver: `refuse` raises an error, `queue`
+    keeps the prompt until its turn comes, `steer` says it to the open run, and `replace` cancels
+    the open run first."""
     drive: bool
     """Whether this process drives the run, which is the default. If not, the prompt waits in the
     queue of its session until a worker or a sweep of an agent with the same name begins it."""
     on_partial: OnPartial
-    """What happens when a reply breaks off after some of it was shown: `restart` asks again and
-    tells watchers to drop what they showed, `fail` ends the run and keeps the partial text. By
-    default as the agent's LoopPolicy says, which is `restart`. It is fixed when the run starts."""
+    """What happens when a reply breaks off after some of it was shown: `restart` asks again and has
+    watchers drop what they showed, `fail` ends the run and keeps the partial text. By default as
+    the agent's LoopPolicy says, which is `restart`. It is fixed when the run starts."""
     trace: str
     """The trace that the run belongs to, as in a `traceparent` header; by default, the one that is
     current if the agent has telemetry."""
     budgets: Sequence[Budget]
     """Shared budgets that this run draws on, besides those of the agent. They stay with the run,
-    whoever drives it."""
+    even if another agent drives it."""
     own_folder: bool
     """Whether a new session works in a folder of its caller's own, in `folders` of the agent,
     instead of the one that its tools were built with. A session keeps its folder."""
@@ -240,7 +240,7 @@ class HoldsSecrets(Protocol):
 def build_mask(given: Secrets | None, parts: Sequence[object] = ()) -> Mask:
     """Return the mask of an agent: what is given, the secrets of its parts, and the environment's.
 
-    Raises ConfigError for a value that is too short to be told from ordinary words.
+    Raises ConfigError for a value that is too short to be distinguished from ordinary words.
     """
     if isinstance(given, Mask):
         return given
@@ -258,7 +258,7 @@ def build_mask(given: Secrets | None, parts: Sequence[object] = ()) -> Mask:
         for name, secret in part.secrets.items()
         if len(secret.reveal()) >= KEY_CHARS_MIN
     }
-    # Also what a `.env` file may not set: its values are secrets all the same.
+    # Includes variables that a `.env` file may not set: their values are still secrets.
     environment = find_secrets({**read_dotenv(Path.cwd()), **read_process_environment()})
     # If one value has two names, the mask shows the first: so the names that were given come first.
     return Mask((*named.items(), *part_secrets.items(), *environment.items()))

@@ -1,8 +1,8 @@
 """How much of a reply that is streaming a watcher has been shown.
 
-The law: a snapshot brings the reply so far, from its beginning. A watcher that has some of it gets
-the rest. If what it was shown is not a part of the snapshot, it gets nothing more of that reply:
-the whole of it comes with its step.
+Invariant: a snapshot brings the reply so far, from its beginning. A watcher that has some of it
+gets the rest. If what it was shown is not a part of the snapshot, it gets nothing more of that
+reply: the whole of it comes with its step.
 """
 
 from msgspec.structs import replace
@@ -38,7 +38,7 @@ class ShownReply:
         return any(chunk.kind == "text" for chunk in self._shown.chunks)
 
     def take_piece(self, piece: Delta) -> Delta | None:
-        """Return a piece as it may be shown; None if it does not go on from what was shown."""
+        """Return a piece as it may be shown; None if it does not follow what was shown."""
         if self._snapshot is not None:
             self._is_broken = self._is_broken or not _covers(self._snapshot, self._shown)
             self._snapshot = None

@@ -277,9 +277,9 @@ class QuestionsForCaller:
 
 
 def _ask_for(approver: Approver | None, agents: tuple[str, ...]) -> Approver | None:
-    """Return an approver that says which sub-agent asks; None if there is none here.
+    """Return an approver that says which sub-agent asks; None without an approver.
 
-    It leaves the questions of a caller that has no approver open: they wait for a person.
+    It leaves the questions of a caller without an approver open: they wait for a person.
     """
     if approver is None:
         return None

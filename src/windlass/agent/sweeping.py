@@ -1,10 +1,11 @@
-"""Drive what nobody drives: runs whose process has died, and messages that nobody has taken.
+"""Drive what lacks a driver: runs whose process has died, and messages that wait.
 
-Questions that nobody answered in time are such work too: a driver denies them.
+Questions that were not answered in time are such work too: a driver denies them.
 
-The law: only root sessions are driven, and only those that need it (`needs_driver` in the core), of
-this agent by name and configuration. A session that makes no progress however often it is driven,
-with all that works for it, is parked, durably and visibly: its run is paused until it is resumed.
+Invariant: only root sessions are driven, and only those that need it (`needs_driver` in the core)
+and belong to this agent by name and configuration. A session that makes no progress however often
+it is driven, its sub-agents included, is parked, durably and visibly: its run is paused until it is
+resumed.
 """
 
 import asyncio
@@ -73,7 +74,7 @@ class SweepReport:
     driven: tuple[str, ...] = ()
     """Sessions that were driven until they had ended, waited or were paused."""
     busy: tuple[str, ...] = ()
-    """Sessions that somebody else drives by now."""
+    """Sessions that another driver has taken by now."""
     parked: tuple[str, ...] = ()
     """Sessions that were paused because driving them led nowhere, or a call took drivers down."""
     failed: tuple[str, ...] = ()
@@ -159,7 +160,7 @@ class Sweeper:
     async def _list_mailed(self, limit: int) -> list[str]:
         """Return up to `limit` sessions with messages that this agent may take, the oldest first.
 
-        Those of other agents, and those that somebody drives, must not hide what comes after them.
+        Those of other agents, and those that are driven, must not hide what comes after them.
         """
         own = self._runs.world.agent
         names: list[str] = []
@@ -257,7 +258,7 @@ class Sweeper:
         return "driven"
 
     async def _leads_nowhere(self, state: State, tries_max: int) -> bool:
-        """Whether so many drivers in a row died before the run or its sub-agents got further."""
+        """Whether `tries_max` drivers in a row died without any progress of the session tree."""
         run = state.run
         if run is None or not state.is_active:
             return False

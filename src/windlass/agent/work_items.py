@@ -17,7 +17,7 @@ from windlass.core.state import State
 from windlass.ports import Journal
 
 WAITING_AT_ONCE = 100
-"""How many waiting sessions one look goes through; the next look goes on behind them."""
+"""How many waiting sessions one look goes through; the next look continues behind them."""
 BACKLOG_SEEN = 1_000
 """How many sessions with messages are known at a time: of these, the most urgent come first."""
 
@@ -30,13 +30,13 @@ class WorkItem:
     agent: str
     caller: str
     has_mail: bool = False
-    """Found by its messages, not by a run that nobody drives."""
+    """Found by its messages, not by a run without a driver."""
     priority: int = 0
     """Of the prompt that waits: a higher one is begun first."""
 
 
 async def describe_mailed(journal: Journal, session: str, any_agent: str) -> WorkItem | None:
-    """Return whose work a session with messages is; None if somebody drives it already.
+    """Return whose work a session with messages is; None if it is driven already.
 
     What any agent may do is `any_agent`'s.
     """
@@ -57,9 +57,10 @@ async def describe_mailed(journal: Journal, session: str, any_agent: str) -> Wor
 
 
 async def _find_next_prompt(journal: Journal, session: str) -> PromptMail | None:
-    """Return the prompt that would begin now; None if there is none.
+    """Return the prompt that would begin now, if any.
 
-    While a run is open, no prompt begins, and what else was posted is for the agent of that run.
+    While a run is open, no prompt begins, and everything else that was posted is for the agent of
+    that run.
     """
     prompts = [letter.message for letter in await journal.read_mail(session, "prompts")]
     prompt = next(iter(prompts), None)

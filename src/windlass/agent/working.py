@@ -1,8 +1,8 @@
 """Keep driving: any number of processes share the sessions of one journal by its leases.
 
-The law: a worker holds no queue. What is to be done stands in the journal (open runs that nobody
-drives, messages that nobody has taken), and the lease decides who does it. So a worker can be
-killed at any moment, and the next look of another one finds what it left.
+Invariant: a worker holds no queue. The work is in the journal (open runs without a driver, messages
+that were not taken), and the lease decides which worker does it. So a worker can be killed at any
+moment, and the next look of another one finds what it left.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from windlass.ports import Clock, Journal
 
 BEGUN_MAX = 8
 """How many sessions a look begins. More wait for the next look, which comes soon, or for that of
-another worker: else whoever looks first would take all the runs of a worker that died."""
+another worker: otherwise the first to look would take all the runs of a worker that died."""
 SOON = 0.1
 """The part of the usual pause after which a worker looks again that has left something."""
 DESCRIBED_MIN = 16
@@ -67,11 +67,11 @@ class WorkPlacer(Protocol):
     """What decides besides the journal where sessions are driven: an engine with queues."""
 
     async def place(self, item: WorkItem) -> bool:
-        """See to it that a session with messages is driven; returns whether somebody will."""
+        """Have a session with messages driven; return whether a worker will."""
         ...
 
     async def note_visit(self, item: WorkItem) -> None:
-        """Take note that a worker drove a session without being told to."""
+        """Note that a worker drove a session that was not placed."""
         ...
 
 
@@ -104,7 +104,7 @@ class SessionWorker:
         self._driving: dict[str, tuple[WorkItem, asyncio.Task[Any]]] = {}
         self._rest_until: dict[str, float] = {}
         self._backlog: dict[str, WorkItem] = {}
-        """Sessions with messages that there was no room for yet."""
+        """Sessions with messages that did not fit yet."""
         self._left_some = False
         """The last look began all that it may, so there may be more to do."""
         self._woken = asyncio.Event()
@@ -142,7 +142,7 @@ class SessionWorker:
         self._woken.set()
 
     async def run(self) -> None:
-        """Look for work and do it, until the caller is cancelled; then all runs are let go."""
+        """Look for work and do it, until the caller is cancelled; then release all runs."""
         try:
             while True:
                 try:
@@ -157,7 +157,7 @@ class SessionWorker:
             await self.stop()
 
     async def look(self) -> int:
-        """Begin to drive what nobody drives, as far as there is room. Returns how many."""
+        """Begin to drive sessions without a driver, as far as there is room. Returns how many."""
         begun = 0
         self._left_some = False
         async for item in self._find_work():
@@ -180,11 +180,11 @@ class SessionWorker:
     def _end_work(self, session: str) -> None:
         self._driving.pop(session, None)
         if len(self._driving) == self._limits.runs - 1:
-            # There was no room for more, so some work may wait.
+            # All places were taken until now, so some work may wait.
             self.wake()
 
     async def stop(self) -> None:
-        """Let go of all runs, and return when that is on record."""
+        """Release all runs, and return when that is on record."""
         tasks = [task for _, task in self._driving.values()]
         for task in tasks:
             task.cancel()
@@ -262,14 +262,14 @@ class SessionWorker:
         # Describing takes some queries each, so a look describes little more than it can begin.
         described = min(limit, max(DESCRIBED_MIN, 2 * room))
         for item in await self._list_mailed(seen, described):
-            # Described anew the next time: somebody may drive it by then.
+            # Described again the next time: it may have a driver by then.
             self._backlog.pop(item.session, None)
             yield item
 
     async def _list_mailed(self, seen: set[str], limit: int) -> list[WorkItem]:
         """Return sessions with messages for these agents, by priority, the oldest first.
 
-        At most `limit` are described anew: what is left over waits for the next look.
+        At most `limit` are described again: the rest waits for the next look.
         """
         names = await self._journal.list_mailed(BACKLOG_SEEN + len(seen))
         self._backlog = {name: self._backlog[name] for name in names if name in self._backlog}
