@@ -57,6 +57,7 @@ FINDINGS = [
     ("poison_not_parked", "a call took a third driver down, and nobody had continued the run"),
     ("second_answer_counts", "one person was told allow, another one deny"),
     ("answer_not_passed_by_mail", "a message is never taken"),
+    ("forged_answer_believed", "no person has allowed"),
 ]
 """The planted bugs, and the rule that each of them breaks."""
 
