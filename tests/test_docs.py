@@ -97,6 +97,14 @@ def test_an_example_is_short(example: Path) -> None:
     assert len(example.read_text("utf-8").splitlines()) <= EXAMPLE_LINES_MAX
 
 
+def test_the_tour_names_every_package() -> None:
+    """A newcomer finds each folder in the table, and the table names no folder that is gone."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    named = set(re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE))
+    packages = {path.parent.name for path in (ROOT / "src" / "windlass").glob("*/__init__.py")}
+    assert named == packages | {"proof", "bench"}
+
+
 def imported_modules(code: str) -> Iterator[str]:
     """Our own modules that a program imports from."""
     for node in ast.walk(ast.parse(code)):
