@@ -118,7 +118,7 @@ class SharedRecords(Protocol):
     """
 
     async def get_record(self, kind: str, name: str) -> SharedRecord | None:
-        """Return a record, or None if there is none of this name."""
+        """Return a record, or None if no record has this name."""
         ...
 
     async def put_record(self, kind: str, name: str, data: bytes, version: int) -> SharedRecord:

@@ -34,7 +34,7 @@ class BatchingModel(Model, Protocol):
     def stream_batches(self, prompt: Prompt) -> AsyncGenerator[tuple[ReplyPiece, ...]]:
         """Stream what `stream` would, with the pieces that came together in one batch.
 
-        Watchers are told the pieces one by one all the same. A batch costs less to pass on.
+        Watchers still receive the pieces one by one. A batch costs less to pass on.
         """
         ...
 
@@ -80,7 +80,7 @@ class RequestGovernor(Protocol):
     async def admit(
         self, key: str, tokens: int, *, group: str = "", priority: int = 0
     ) -> RequestPermit:
-        """Wait until a request may be made that needs so many tokens.
+        """Wait until a request that needs `tokens` tokens may be made.
 
         Groups are served in turns, those of a higher priority first. Cancelling gives up the place.
         """

@@ -19,7 +19,7 @@ from windlass.ports.journals import BlobStore
 
 
 def _ignore_charges(_charges: Iterable[Charge]) -> None:
-    """Nobody keeps the books."""
+    """Ignore the charges: no ledger is kept."""
 
 
 def _no_earlier_result(_call_id: str) -> ToolResult | None:
@@ -27,7 +27,7 @@ def _no_earlier_result(_call_id: str) -> ToolResult | None:
 
 
 async def _always_driving() -> bool:
-    """Nobody else can take the session over."""
+    """Return True: no other driver can take the session over."""
     return True
 
 
@@ -37,7 +37,7 @@ def _has_no_run() -> bool:
 
 
 def _never_woken(_waiting: CallWaiting | None) -> "asyncio.Future[None]":
-    """Nobody can end the wait."""
+    """Return a future that is never done: no caller can end the wait."""
     return asyncio.get_running_loop().create_future()
 
 
@@ -47,20 +47,20 @@ def _go_on() -> bool:
 
 
 def _ignore_leftover(_work: "asyncio.Future[Any]") -> None:
-    """Nobody minds."""
+    """Ignore the work: it is not tracked."""
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a running call wants the model of its run to write."""
 
     tool: ToolSpec
-    """What the gate is told about it."""
+    """The tool as the gate sees it."""
     arguments: Mapping[str, Any]
     """`prompt`, and maybe `instructions` and `max_tokens`. They fit the schema of `tool`."""
     question: str
     """What a person is asked, if no gate decides."""
     occurrence: int = 1
-    """The call has asked for the same so many times, this one included."""
+    """How often the call has made this same request, this time included."""
 
 
 class WrittenReply(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class WrittenReply(msgspec.Struct, frozen=True):
 
 
 async def _ask_nobody(_question: Question) -> PersonAnswer | None:
-    """There is nobody to ask."""
+    """Return None: there is no person to ask."""
     return None
 
 
@@ -84,7 +84,8 @@ async def _refuse_request(_request: ModelRequest) -> WrittenReply:
 class CallContext(msgspec.Struct, frozen=True):
     """What a running call may know of its run.
 
-    The law: data and functions only. A call never gets at the journal, the gate or the models.
+    Invariant: it holds data and functions only. A call never reaches the journal, the gate or the
+    models.
     """
 
     session: str
@@ -100,7 +101,7 @@ class CallContext(msgspec.Struct, frozen=True):
     remaining: Amount = Amount()
     """What the call may spend on models: its share of what the run has left."""
     remaining_now: Callable[[], Amount] = Amount
-    """Return the same share by the limits that hold now: somebody may have raised them."""
+    """Return the same share under the limits in force now: an operator may have raised them."""
     labels: frozenset[Label] = frozenset()
     """What the session may hold because of earlier calls."""
     mask_text: Callable[[str], str] = str
@@ -115,10 +116,10 @@ class CallContext(msgspec.Struct, frozen=True):
     run_is_open: Callable[[], bool] = _has_no_run
     """Whether the run had not ended when this driver saw it last: it may wait for an answer."""
     park: "Callable[[CallWaiting | None], asyncio.Future[None]]" = _never_woken
-    """Say that the sub-agent of the call waits (None: was let go) and what for. Returns a future
+    """Report what the sub-agent of the call waits for (None: it was released). Returns a future
     that is done when it should look again; the call is cancelled if nothing else can move."""
     unpark: Callable[[], bool] = _go_on
-    """Ask to go on after `park`. False: it is too late, and the call must wait to be cancelled."""
+    """Ask to resume after `park`. False: it is too late, and the call must wait to be cancelled."""
     undoes: UndoneCall | None = None
     """The earlier call that this one undoes, if it undoes one."""
     folder: Path | None = None
@@ -126,7 +127,7 @@ class CallContext(msgspec.Struct, frozen=True):
     keep_leftover: "Callable[[asyncio.Future[Any]], None]" = _ignore_leftover
     """Say that something of the call runs on after it was given up, until this is done."""
     ask_person: Callable[[Question], Awaitable[PersonAnswer | None]] = _ask_nobody
-    """Ask whoever answers the questions of the run. None: nobody answers."""
+    """Ask the person who answers the questions of the run. None: it stays unanswered."""
     ask_model: Callable[[ModelRequest], Awaitable[WrittenReply]] = _refuse_request
     """Have the run's model write something, if the gate or a person allows it."""
 
@@ -135,7 +136,7 @@ class CallRequests(Protocol):
     """What a running call may ask for: an answer of a person, and a reply of the run's model."""
 
     async def ask_person(self, question: Question) -> PersonAnswer | None:
-        """Ask whoever answers the questions of the run. None: nobody answered."""
+        """Ask the person who answers the questions of the run. None: no answer came."""
         ...
 
     async def ask_model(self, request: ModelRequest) -> WrittenReply:
@@ -148,7 +149,7 @@ class CallRequests(Protocol):
 
 
 ReconcileOutcome = ToolResult | Literal["not_done", "unknown"]
-"""What became of a call that was interrupted: its result, nothing, or nobody knows."""
+"""The outcome of an interrupted call: its result, that it was not done, or unknown."""
 
 
 class Tools(Protocol):
@@ -156,7 +157,7 @@ class Tools(Protocol):
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model is told about each tool."""
+        """The description of each tool that the model gets."""
         ...
 
     def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
@@ -171,7 +172,7 @@ class Tools(Protocol):
         ...
 
     async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:
-        """Find out what became of a write that a crash interrupted."""
+        """Find out whether a write that a crash interrupted took effect."""
         ...
 
 

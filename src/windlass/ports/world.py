@@ -52,7 +52,7 @@ class WorkFolders(Protocol):
 
 
 Watcher = Callable[[Event], None]
-"""Is told of every event of a run; must return at once."""
+"""Receives every event of a run; must return at once."""
 
 Recaller = Callable[[str], Awaitable[KnowledgeRecalled]]
 """Finds what is known about a prompt. If it raises, a warning is logged and nothing is known."""
@@ -107,7 +107,7 @@ class ChildRun(Protocol):
     """The run of a sub-agent, as seen by the run that it works for."""
 
     def release(self, reason: str, grace_s: float) -> None:
-        """Let go of the run after its running calls, or after `grace_s` seconds."""
+        """Release the run after its running calls, or after `grace_s` seconds."""
         ...
 
     def pause(self, reason: str, by: str) -> None:
@@ -115,7 +115,7 @@ class ChildRun(Protocol):
         ...
 
     def end_pause(self, by: str) -> None:
-        """Let the run go on."""
+        """Resume the run after a pause."""
         ...
 
     def raise_limits(self, by: str) -> None:
@@ -128,7 +128,7 @@ class ChildRun(Protocol):
 
 
 def _ignore_child(_child: ChildRun) -> None:
-    """Nobody speaks to the run."""
+    """Ignore the sub-agent: no caller sends messages to the run."""
 
 
 async def _ignore_pause(_reason: str, _by: str) -> None:
@@ -165,7 +165,7 @@ class NestedOutcome(msgspec.Struct, frozen=True):
     """What the calls of some code came to."""
 
     calls: tuple[CallOutcome, ...]
-    """All calls that were judged, with what became of them."""
+    """All calls that were judged, with their outcomes."""
     started: frozenset[str]
     """The ids of the calls that had started."""
     labels: frozenset[Label]
