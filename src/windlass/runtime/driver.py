@@ -282,7 +282,7 @@ class RunDriver:
                 return stop or RunReleased(release.reason if release else "")
 
     async def _consult_approver(self, waiting: WaitForAnswers) -> bool | RunEnded | RunReleased:
-        """Ask the approver. Returns whether the loop can go on, with answers or with a stop.
+        """Ask the approver. Returns whether the loop can continue, with answers or with a stop.
 
         An answer that could not be recorded ends the run: then its end is returned.
         """
@@ -353,7 +353,7 @@ class RunDriver:
         error = await self._record_last(*facts)
         if error is None:
             return build_result(recorder.state, recorded=True)
-        # The journal did not take the end: the watchers are told of it all the same.
+        # The journal did not take the end, but the watchers still receive it.
         stop = self._stop.end or RunEnded("failed", str(error))
         facts = () if isinstance(error, JournalCorrupt) else facts[:-1]
         if not recorder.expected_state.is_active:

@@ -5,10 +5,9 @@ to wait, while too many are under way, and while nothing is left of the quota th
 reports with each response. Many processes share that quota (`shared_quota.py`): each borrows a
 slice of it.
 
-The law: a provider that says nothing about limits and refuses nothing is never waited for, beyond
-the first moments. Those who wait are served in turns, by the run at the top: one run with many
-sub-agents gets no more than another. A request that waits has paid for nothing and recorded
-nothing.
+Invariant: a provider that reports no limits and refuses nothing delays no request, beyond the first
+moments. Waiting requests are served in turns, by the run at the top: one run with many sub-agents
+gets no more than another. A request that waits has paid for nothing and recorded nothing.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ from windlass.runtime.shared_quota import SharedQuota
 SLICE_S = 1.0
 """How long a slice of a shared quota may be used, and how often others' news are looked at."""
 REFUSED_WAIT_S = 1.0
-"""How long nobody asks after a refusal that names no time; doubled with each one that follows."""
+"""How long no request is made after a refusal that names no time; doubled with each refusal."""
 REFUSED_WAIT_MAX_S = 30.0
 JITTER = 0.2
 """How much longer a wait for quota may be, at random, so that processes do not wake together."""
@@ -69,7 +68,7 @@ class ProviderLane:
         """Refusals in a row that named no time to wait."""
 
     def try_admit(self, tokens: int) -> RequestPermit | None:
-        """Admit a request if nothing is in its way, and nobody waits already."""
+        """Admit a request if nothing is in its way and no other request waits."""
         now = asyncio.get_running_loop().time()
         if now < self._closed_until or len(self._queue) or not self._window.has_room:
             return None
@@ -147,7 +146,7 @@ class ProviderLane:
             self._ask_again_at = now + loan.wait_s * jitter
 
     def _refresh(self) -> None:
-        """Tell the others the news and hear theirs, without holding anybody up."""
+        """Exchange news with the other processes, without delaying any request."""
         self._refresh_at = _loop_time() + SLICE_S
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._synchronize(), name="share quota")
@@ -251,7 +250,7 @@ class ProviderGovernor:
     def share_through(self, records: SharedRecords | None) -> "ProviderGovernor":
         """Return a governor with the same limits that shares its quotas elsewhere.
 
-        The same records give the same governor: agents that shared this one go on sharing.
+        The same records give the same governor: agents that shared this one also share the new one.
         """
         derived = self._derived
         if derived is None or derived.records is not records:
@@ -268,7 +267,7 @@ class ProviderGovernor:
     async def admit(
         self, key: str, tokens: int, *, group: str = "", priority: int = 0
     ) -> RequestPermit:
-        """Wait until a request may be made that needs so many tokens."""
+        """Wait until a request that needs `tokens` tokens may be made."""
         return await self._lane(key).admit(group, tokens, priority)
 
     def _lane(self, key: str) -> ProviderLane:

@@ -147,7 +147,7 @@ class InFlight(msgspec.Struct):
 
     attempt: ModelAttempt | None = None
     standing_text: str = ""
-    """What streamed of an attempt that failed, until watchers are told of the next attempt."""
+    """What a failed attempt streamed, until the next attempt is announced to the watchers."""
     restarted: RestartedReply | None = None
     """A response in which the provider started its reply over: the next attempt reads on in it."""
     running_calls: dict[asyncio.Task[ToolResult], ClearedCall] = msgspec.field(

@@ -1,6 +1,6 @@
 """Judging one call or one reply: argument repair, schema and gate, in this order.
 
-The law: a gate that fails has denied. What a gate returns is checked before it counts.
+Invariant: a gate that fails denies. What a gate returns is checked before it counts.
 """
 
 import asyncio
@@ -101,7 +101,8 @@ async def _refuse_if_hopeless(
 ) -> Ask | Deny:
     """Return a denial instead of a question about a call that cannot succeed as things are now.
 
-    Nobody should read and allow an edit whose text is not in the file: the model is told at once.
+    No person should have to judge an edit whose text is not in the file: the model gets the error
+    at once.
     """
     if not isinstance(world.tools, PreviewingTools):
         return question

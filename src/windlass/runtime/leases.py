@@ -4,7 +4,7 @@ Invariant: a lease is taken before anything is read or written, so that no proce
 session that a living driver has. A driver holds its lease for the whole run (`SessionHold`). A run
 that is released without an end keeps its lease until every call that had started is over: a thread
 that still works could act after the next driver had found that the call was not done. If a lease is
-lost all the same, the journal's sequence numbers still refuse the second writer.
+lost anyway, the journal's sequence numbers still refuse the second writer.
 """
 
 import asyncio

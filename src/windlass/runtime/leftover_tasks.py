@@ -25,7 +25,7 @@ async def wait_until_done(task: asyncio.Task[Any]) -> None:
 
 
 async def wait_bounded(work: "asyncio.Future[Any]", seconds: float) -> None:
-    """Wait for a future for at most so many seconds, however often the caller is cancelled."""
+    """Wait at most `seconds` seconds for a future, however often the caller is cancelled."""
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + seconds
     while not work.done():
@@ -119,6 +119,6 @@ class LeftoverTasks:
 
 
 def _resume_guard(guard: AsyncGenerator[None]) -> None:
-    """Go on to the first `yield` of a guard, or from there to its end, which awaits nothing."""
+    """Run a guard up to its first `yield`, or from there to its end, which awaits nothing."""
     with suppress(StopIteration, StopAsyncIteration):
         guard.asend(None).send(None)

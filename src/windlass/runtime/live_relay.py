@@ -34,7 +34,7 @@ class LiveRelay:
         publisher: EventPublisher,
         take_snapshot: Callable[[], tuple[LiveItem, ...]],
     ) -> None:
-        """Make a relay; `take_snapshot` returns what a watcher that comes now must be told."""
+        """Make a relay; `take_snapshot` returns what a new watcher must receive."""
         self._sender = sender
         self._publisher = publisher
         self._take_snapshot = take_snapshot

@@ -148,7 +148,7 @@ async def make_attempt(
         return
     await _record_failure(attempt, fault, move, world, recorder)
     # In flight until its failure is on record: if the run is stopped meanwhile, its end keeps the
-    # text that was streamed. So it does until the watchers are told of the next attempt.
+    # text that was streamed. The same holds until the next attempt is announced to the watchers.
     in_flight.attempt = None
     in_flight.standing_text = attempt.partial_text
     in_flight.restarted = attempt.restart(fault)
@@ -197,7 +197,7 @@ async def _announce_retry(
 
 
 async def judge_calls(move: JudgeCalls, world: World, recorder: Recorder) -> None:
-    """Judge every call of a step; the verdicts go on record together, before any of them runs."""
+    """Judge every call of a step; the verdicts are recorded together, before any call runs."""
     names = [spec.name for spec in move.tools]
     verdicts = [await judge_call(proposed, names, world, recorder.state) for proposed in move.calls]
     await recorder.stage(*verdicts)

@@ -162,7 +162,7 @@ class MailTaker:
         """Pass an answer on to the sub-agent that asked. Returns why it cannot be passed on.
 
         The key makes it arrive once, although a crash may come before the fact about it. It also
-        tells the store that this is the answer that decided the question.
+        shows the store that this is the answer that decided the question.
         """
         session = message.session
         if not await works_for(self._journal, session, self._session):

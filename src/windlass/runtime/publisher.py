@@ -1,4 +1,4 @@
-"""What watchers are told: pieces of a reply and other deltas at once, facts once they are durable.
+"""What watchers receive: pieces of a reply and other deltas at once, facts once they are durable.
 
 Invariant: a watcher never sees a secret, sees a reply that its gate must judge only after the gate
 has allowed it, and can tell the order of all events from their places (`seq`, `nth`). Publishing
@@ -60,7 +60,7 @@ class EventPublisher:
         self._uncounted = [observer] if observer is not None else []
         """Watchers that do not count as such: what they alone were shown counts as unseen."""
         self._watchers = (*self._uncounted, *([watcher] if watcher is not None else []))
-        """Replaced by a new tuple at each change: a watcher may come or go while all are told."""
+        """Replaced by a new tuple at each change: watchers may come or go during a notification."""
         self._is_mask_behind = True
         """Pieces of this attempt went by without a watcher, so the mask has not seen them."""
         self._shown_pieces: list[ContentPiece] = []
@@ -126,7 +126,7 @@ class EventPublisher:
             case StepProposed():
                 if self._reply_hold is not None:
                     self._reply_hold.place_pieces(self.place_delta)
-                # From now on the fact tells the reply: who comes later must not get it twice.
+                # From now on the fact carries the reply: a later watcher must not get it twice.
                 self._shown_pieces = []
             case AttemptStarted() | AttemptFailed():
                 if self._reply_hold is not None:

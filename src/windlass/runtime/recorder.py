@@ -1,6 +1,6 @@
-"""The one writer of a session: check, write, advance; then the publisher tells the watchers.
+"""The one writer of a session: check, write, advance; then the publisher notifies the watchers.
 
-The law: a fact is folded into the state before it is written, so that an illegal one is never
+Invariant: a fact is folded into the state before it is written, so that an illegal one is never
 written, and it is published once it is durable. An append that has begun cannot be taken back: a
 caller that is cancelled meanwhile waits for it for a bounded time, and nothing else is written
 before it is over, so that the state in memory and the one on disk never differ. Secrets are masked
@@ -70,7 +70,7 @@ class Recorder:
         publisher: EventPublisher | None = None,
         on_late_result: Callable[[CallLate], None] | None = None,
     ) -> None:
-        """Make a recorder that goes on from a state.
+        """Make a recorder that continues from a state.
 
         `on_late_result` gets the results of abandoned calls that come in after the recorder was
         closed.
@@ -161,7 +161,7 @@ class Recorder:
         """Return the facts that open a run without their secrets.
 
         A prompt or an attachment may have many megabytes: those are searched in a thread, in short
-        steps, so that the event loop goes on.
+        steps, so that the event loop stays responsive.
         """
         find_tool = self.state.setup.find_tool if self.state.setup else None
         masked: list[Fact] = []
@@ -255,7 +255,7 @@ class Recorder:
         """Mask facts, number and date them, and fold them in. Raises IllegalFact."""
         state = self.state
         now = self._clock.now()
-        # The event loop's clock is never set, and stands still while the machine sleeps.
+        # The event loop's clock is never set, and it stops while the machine sleeps.
         ticks = asyncio.get_running_loop().time()
         counted_at = ticks if self._counted_at is None else self._counted_at
         batch: list[Fact] = []
@@ -318,7 +318,7 @@ class Recorder:
 
 
 def _show_saving(fact: ContextCompacted, before: State, after: State) -> ContextCompacted:
-    """Return a compaction as watchers see it: with what it saved, which is no record."""
+    """Return a compaction as watchers see it: with what it saved, which is not recorded."""
     model = after.setup.model.name if after.setup else ""
     tokens = max(0, round(estimate_tokens(before, model) - estimate_tokens(after, model)))
     messages = max(0, len(before.shown) - len(after.shown))

@@ -3,7 +3,7 @@
 Invariants: an end takes at most 100 ms, whatever the run is doing. A release gives the calls that
 run a grace period to finish, and everything else none; an end that is requested meanwhile comes
 first. What is accepted is taken up before the run goes further, or the run was stopped; what comes
-after the end is decided is refused, and the caller is told so. What is asked of a run is asked of
+after the end is decided is refused, and the caller is notified. What is asked of a run is asked of
 its sub-agents, as the same thing: they stop first, because the run waits for their calls.
 """
 
@@ -39,7 +39,7 @@ END_WAIT_S = 0.09
 
 
 class ReleaseOrder(msgspec.Struct, frozen=True):
-    """Release the run, for this reason, with so many seconds for the calls that run."""
+    """Release the run for this reason. Running calls get `grace_s` seconds to finish."""
 
     reason: str
     grace_s: float
@@ -231,7 +231,7 @@ class RunControl:
         self._children.remove(child)
 
     def take_snapshot(self) -> tuple[LiveItem, ...]:
-        """Return what a watcher that comes now must be told beside the facts, which it reads.
+        """Return what a new watcher must receive beside the facts, which it reads itself.
 
         A mark of the facts so far, the reply so far, and the same of each sub-agent that works.
         """

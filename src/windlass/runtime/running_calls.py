@@ -1,7 +1,7 @@
 """Running the calls of a step side by side, and finding out about those that were interrupted.
 
-Invariant: a call begins only after its start is on record, and each result goes on record as soon
-as it comes.
+Invariant: a call begins only after its start is on record, and each result is recorded as soon as
+it arrives.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ async def _run_in_turn(
     await recorder.flush()
     decided_from = recorder.state
     async with PROCESS_TURN.get().hold():
-        # If somebody spoke to the run meanwhile, the loop decides again.
+        # If a message reached the run meanwhile, the loop decides again.
         if recorder.state is decided_from and not in_flight.is_releasing:
             await _run_side_by_side(move, world, recorder, in_flight)
 
@@ -67,7 +67,7 @@ async def _run_in_turn(
 async def _reconcile_call(
     cleared: ClearedCall, move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight
 ) -> CallFinished | CallJudged:
-    """Ask the tool what became of a write, and return the fact that follows from its answer."""
+    """Ask the tool whether a write took effect, and return the fact that follows."""
     call = cleared.call
     # Looking is not running: what a reconcile reports as paid is not charged to the run.
     apart = InFlight(still_driving=in_flight.still_driving)
@@ -191,9 +191,9 @@ async def _take_snapshots(
 async def _leave_parked_calls(in_flight: InFlight) -> Sequence[CallWaiting | RunResumed]:
     """Leave the sub-agents of all running calls alone, because nothing else can move.
 
-    Returns what they wait for. A sub-agent that was let go waits for nothing: its call stays as it
-    would be after a crash, and runs again when the run is resumed. If limits were raised meanwhile,
-    that is at once, because the sub-agents may get more now.
+    Returns what they wait for. A sub-agent that was released waits for nothing: its call stays as
+    it would be after a crash, and runs again when the run is resumed. If limits were raised
+    meanwhile, that is at once, because the sub-agents may get more now.
     """
     waits = in_flight.parked_calls.seal()
     tasks = tuple(in_flight.running_calls)

@@ -1,7 +1,7 @@
 """Which session works for which: decided by their facts, never by their names.
 
-A sub-agent's session is named after its call, SESSION/CALL, but so may be any session that somebody
-names: a slash proves nothing.
+A sub-agent's session is named after its call, SESSION/CALL, but a caller may give any session such
+a name: a slash proves nothing.
 """
 
 from windlass.core.errors import NothingToDo
@@ -21,7 +21,7 @@ async def find_root(journal: Journal, state: State) -> State:
     for _ in range(DEPTH_MAX):
         parent = state.parent
         above = fold(parent, await journal.read(parent)) if parent else None
-        # A sub-agent whose caller has ended stands for itself: no open call leads to it.
+        # A sub-agent whose caller has ended is a root itself: no open call leads to it.
         if above is None or not above.seq or not _leads_to(above, state):
             return state
         state = above

@@ -1,8 +1,8 @@
 """The quota of a provider that many processes share, kept beside the journal.
 
-The law: the store is asked and told by compare and set, so that no part of a quota is lent twice.
-If it is away or slow, nothing stops: the process goes on by what it has seen itself, and the
-provider's own refusals are what is left to keep to.
+Invariant: the store is read and changed by compare and set, so that no part of a quota is lent
+twice. If it is away or slow, nothing stops: the process relies on what it has seen itself, and only
+the provider's own refusals hold it back.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from windlass.ports import Clock, SharedRecords
 
 RECORD_KIND = "provider-quota"
 STORE_S = 1.0
-"""How long the store may take to answer before the process goes on without it."""
+"""How long the store may take to answer before the process continues without it."""
 AWAY_S = 5.0
 """How long a store that failed is not asked again."""
 EASY_SHARE = 0.1
 """Requests that together need no more than this part of what is left are simply made."""
 CONFLICTS_MAX = 20
-"""How often a change is tried anew because others changed the quota meanwhile."""
+"""How often a change is tried again because others changed the quota meanwhile."""
 CONFLICT_WAIT_S = 0.02
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -35,7 +35,7 @@ class SharedQuota:
     """The quota of one provider: what this process knows, and what it shares with others."""
 
     def __init__(self, key: str, records: SharedRecords | None, clock: Clock) -> None:
-        """Share a quota by its key. Without records, it is shared with nobody."""
+        """Share a quota by its key. Without records, it is not shared."""
         self._key = key
         self._records = records
         self._clock = clock
@@ -63,7 +63,7 @@ class SharedQuota:
         self._own = self._own.use(1, tokens)
 
     def take_report(self, limits: RateLimits) -> None:
-        """Note what a response said. The others are told with the next loan."""
+        """Note what a response said. The next loan reports it to the other processes."""
         self._own = self._own.advance(self._clock.now()).take_report(limits)
         self._report = limits
         self._reported_at = _loop_time()
@@ -74,11 +74,11 @@ class SharedQuota:
         self._closed_until = max(self._closed_until, _loop_time() + seconds)
 
     async def borrow(self, requests: int, tokens: int) -> QuotaLoan:
-        """Borrow for some requests that need so many tokens in all. Tells the others the news."""
+        """Borrow for requests of `tokens` tokens in all, and report the news to the others."""
         return await self._change(lambda quota: quota.lend(requests, tokens))
 
     async def synchronize(self) -> QuotaLoan:
-        """Tell the others the news, and return what they know, without borrowing anything."""
+        """Report the news to the others, and return what they know, without borrowing anything."""
         return await self._change(lambda quota: (quota, quota.lend(1, 0)[1]))
 
     async def _change(
@@ -126,8 +126,9 @@ class SharedQuota:
     def _bring_up_to_date(self, found: ProviderQuota, version: int) -> ProviderQuota:
         """Return a quota as it is now.
 
-        Whoever wrote it may have a clock that is ahead of ours. So it has at least the age since we
-        first saw it: else a wait of theirs would last for as long as our clocks differ.
+        The process that wrote it may have a clock that is ahead of ours. So its age is at least the
+        time since we first saw it: else a wait of theirs would last for as long as our clocks
+        differ.
         """
         if version != self._seen_version:
             self._seen_version = version
