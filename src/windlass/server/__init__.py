@@ -5,7 +5,7 @@
 Runs belong to the service, not to connections: a client may go away and come back.
 """
 
-# The names below are imported only for type checkers, so this cycle is none at run time.
+# The names below are imported only for type checkers, so this is not a cycle at run time.
 # pyright: reportImportCycles=false
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
 """Who calls the service, what they may do, and which sessions are theirs.
 
-The law: a caller comes from a token, never from the body of a request. The caller of the first run
-owns a session. Names of sessions are per owner: `report` of the caller `ann` is the session
+Invariant: a caller comes from a token, never from the body of a request. The caller of the first
+run owns a session. Names of sessions are per owner: `report` of the caller `ann` is the session
 `ann.report` of the journal, so that two callers never meet in one session.
 """
 
@@ -22,7 +22,7 @@ Role = Literal["watch", "start", "answer", "admin"]
 """
 ROLES: tuple[Role, ...] = get_args(Role)
 OWNER_MARK = "."
-"""Stands between the owner and the name of a session."""
+"""Separates the owner from the name of a session."""
 CALLER_CHARS_MAX = 120
 _PLAIN_OWNER = re.compile(r"[^A-Za-z0-9_@-]")
 

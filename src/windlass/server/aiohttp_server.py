@@ -37,7 +37,7 @@ STOP_S = 5.0
 PIECE_BYTES = 2**17
 """Of a longer reply at a time, so that a client that takes nothing of it is noticed."""
 REFUSED_AT_ONCE = 64
-"""Connections beyond the bound that are told so; further ones are dropped without a word."""
+"""Connections beyond the bound that get an error reply; further ones are dropped without one."""
 
 
 class BoundedServer(web.Server):
@@ -163,7 +163,7 @@ class HttpServer:
                     await writer.write(chunk)
             await response.write_eof()
         except ConnectionError:
-            # The client has gone away. Whatever it watched goes on.
+            # The client has disconnected. What it watched continues.
             pass
         finally:
             if task is not None:

@@ -2,7 +2,7 @@
 
 Invariant: only a clear yes is a yes. An answer is bound to the exact arguments that were shown,
 because the id of a question holds their digest. If a question was decided elsewhere first, that
-decision counts, and a person who answers second is told of it.
+decision counts, and is reported to the person who answers second.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ class AnswerPayload(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
 
 
 class QuestionClosed(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What became of a question that somebody wanted to answer too late."""
+    """The outcome of a question that was answered too late."""
 
     question_id: str
     answer: str
@@ -98,8 +98,8 @@ async def give_answer(
 ) -> frozenset[str] | QuestionClosed:
     """Answer a question by its id, in the session of the run or of one of its sub-agents.
 
-    Returns the ids of the questions that still wait for an answer, or how the question was
-    answered before, if somebody was faster. An answer may be on its way to the driver when this
+    Returns the ids of the questions that still wait for an answer, or how the question was answered
+    before, if another answer came first. An answer may be on its way to the driver when this
     returns, so the questions of a projection can be more. Raises ApiError 404 if there never was
     such a question of the caller's.
     """

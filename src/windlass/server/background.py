@@ -1,6 +1,6 @@
 """Work of the service that no request waits for: driving, sweeping, schedules, webhooks.
 
-Invariant: a failure is logged and ends nothing else. Work that repeats goes on after a failure.
+Invariant: a failure is logged and ends nothing else. Work that repeats continues after a failure.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class BackgroundWork:
         return sum(task.get_name().startswith(beginning) for task in self._tasks)
 
     async def stop(self) -> None:
-        """Cancel all tasks, and return when they have ended. Runs that they drive are let go."""
+        """Cancel all tasks, and return when they have ended. Runs that they drive are released."""
         self._is_stopped = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -58,7 +58,7 @@ async def _run_logged(name: str, work: BackgroundJob, *, quiet: bool) -> None:
             _log.info("%s: %s", name, error)
         else:
             _log.warning("%s: %s", name, error)
-    except Exception:  # noqa: BLE001 - logged; other work goes on
+    except Exception:  # noqa: BLE001 - logged; other work continues
         _log.exception("%s failed", name)
 
 
@@ -68,6 +68,6 @@ async def _repeat(name: str, work: BackgroundJob, every_s: float) -> None:
             await work()
         except WindlassError as error:
             _log.warning("%s: %s", name, error)
-        except Exception:  # noqa: BLE001 - logged; other work goes on
+        except Exception:  # noqa: BLE001 - logged; other work continues
             _log.exception("%s failed", name)
         await asyncio.sleep(every_s)

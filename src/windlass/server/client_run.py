@@ -97,12 +97,12 @@ class ClientRun:
 
     @property
     def pause_id(self) -> str:
-        """What stands for the pause of the run, as `question_id` does for a question."""
+        """Identifies the pause of the run, as `question_id` does for a question."""
         return f"{self.session.name}:paused:{self.number}"
 
     @property
     def has_answered(self) -> bool:
-        """Whether the client has just answered: a fact follows that shows how the run goes on."""
+        """Whether the client has just answered: a fact follows that shows how the run continues."""
         return bool(self._answered)
 
     def has_given(self, asked_id: str) -> bool:

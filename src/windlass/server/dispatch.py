@@ -1,7 +1,8 @@
 """From a request to its reply: guard, route, owner, handler, errors.
 
 Invariant: every request gets exactly one reply, whatever the handler does, and every error has the
-shape of its route. What went wrong inside is logged under the id of the request and not told.
+shape of its route. An internal failure is logged under the id of the request and not shown to the
+client.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """What a service does by itself, besides driving runs: it fires schedules and sends webhooks.
 
-The law: every replica does it, and they agree by the shared records of the journal. A journal
-without such records has none of it.
+Invariant: every replica does it, and they agree by the shared records of the journal. Without such
+records, a journal has neither schedules nor webhooks.
 """
 
 import time

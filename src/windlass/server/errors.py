@@ -1,7 +1,7 @@
 """Errors of the service: every one has a code, a sentence and what to do.
 
-Invariant: what a person did wrong is told to them; what went wrong here is told without its
-content.
+Invariant: a caller's mistake is reported to the caller; a failure of the service is reported
+without its content.
 """
 
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
 
 def api_error_from(error: WindlassError | ApiError) -> ApiError:
-    """Return what a client is told about an error: one of the service is told as it is.
+    """Return what a client sees of an error: an error of the service is sent as it is.
 
     What the journal says names files, servers and their errors, so it is only logged.
     """

@@ -1,7 +1,7 @@
 """What changes in the list of sessions, for those who watch it.
 
-Invariant: one look at the journal serves all watchers, and without a watcher there is none. A
-change may be told late, and several as one, but the last state of a session is always told.
+Invariant: one look at the journal serves all watchers, and without a watcher the journal is not
+read. A change may be sent late, and several as one, but the last state of a session is always sent.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from windlass.ports import Journal
 from windlass.server.access import Caller
 
 LOOK_S = 1.0
-"""How often the journal is looked at; changes of this process are told at once."""
+"""How often the journal is looked at; changes of this process are sent at once."""
 OVERLAP_S = 10.0
-"""How far the clocks of those who share a journal may differ."""
+"""How far the clocks of processes that share a journal may differ."""
 PAGE = 200
 KNOWN_MAX = 10_000
 _log = get_logger(__name__)
@@ -56,7 +56,7 @@ class SessionFeed:
         self._journal = journal
         self._subscriptions: set[FeedSubscription] = set()
         self._seen: dict[str, int] = {}
-        """The number of facts that was told of each session."""
+        """The number of facts that was sent of each session."""
         self._since: float | None = None
         self._task: asyncio.Task[None] | None = None
         self._nudged = asyncio.Event()
@@ -67,7 +67,7 @@ class SessionFeed:
         return bool(self._subscriptions)
 
     async def subscribe(self, caller: Caller) -> FeedSubscription:
-        """Begin to watch. What changes from now on is told."""
+        """Begin to watch. Changes are sent from now on."""
         if self._task is None:
             await self._look_first()
             self._task = asyncio.create_task(self._look_again(), name="session feed")
@@ -86,7 +86,7 @@ class SessionFeed:
             self._task = None
 
     async def _look_first(self) -> None:
-        """Learn what is there, so that only changes are told."""
+        """Learn what is there, so that only changes are sent."""
         latest = await self._journal.sessions(parent="", limit=PAGE)
         self._seen = {summary.session: summary.facts for summary in latest}
         self._since = latest[0].updated if latest else None

@@ -1,7 +1,8 @@
 """Tokens of an identity provider (OIDC): signed by its keys, for this service, not out of date.
 
-The law: only signatures with a public key count, so that nobody who can check a token can make one.
-The subject is the caller. Whatever a token does not say is not allowed: `admin` has to be named.
+Invariant: only public-key signatures count, so that being able to check a token is not enough to
+make one. The subject is the caller. Whatever a token does not say is not allowed: `admin` has to be
+named.
 """
 
 import asyncio

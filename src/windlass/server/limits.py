@@ -51,17 +51,17 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
     receive_s: float = 30.0
     """For the head and for the body of a request."""
     stalled_write_s: float = 60.0
-    """A client that takes nothing for so long is cut off. It can come back."""
+    """A client that takes nothing for this long is cut off. It can connect again."""
     keep_alive_s: float = 15.0
     """Between two comments on a stream that is silent."""
     drain_s: float = 10.0
     """For the calls that run when the service is stopped."""
     sweep_s: float = 0.5
-    """Between two looks for runs that nobody drives."""
+    """Between two looks for runs without a driver."""
     schedule_s: float = 1.0
-    """Between two looks at the schedules: a run starts so late at most."""
+    """Between two looks at the schedules: a run starts at most this late."""
     runs_driven: int = 500
-    """Runs of others that the service goes on with at a time."""
+    """Runs of others that the service drives at a time."""
     workspace_wait_s: float = 60.0
     """How long a run waits for a process that has the folder it works in, before it is paused."""
 

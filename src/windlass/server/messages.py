@@ -74,7 +74,7 @@ class HttpReply(msgspec.Struct, frozen=True):
     """Called once when the reply was sent, or its client is gone."""
 
     async def close(self) -> None:
-        """Tell whoever waits for the end of the reply."""
+        """Notify the waiters for the end of the reply."""
         if self.on_close is not None:
             self.on_close()
 
@@ -105,7 +105,7 @@ class StreamReply(msgspec.Struct, frozen=True):
     """Called once when the reply is over, also if nothing of it was sent."""
 
     async def close(self) -> None:
-        """End the iterator, and tell whoever waits for it."""
+        """End the iterator, and notify its waiters."""
         try:
             if isinstance(self.chunks, ClosableChunks):
                 await self.chunks.aclose()
@@ -160,7 +160,7 @@ class HttpRequest:
     ) -> None:
         """Make a request. `path` is percent-encoded; the names of `headers` are in lower case.
 
-        `read_body` reads so many bytes at most, and counts them as they come.
+        `read_body` reads at most the given number of bytes, and counts them as they arrive.
         """
         self.method = method
         self.path = path
@@ -252,7 +252,7 @@ class HttpRequest:
         return self._body
 
     def skip_body(self) -> None:
-        """Say that nobody will read the body."""
+        """Mark the body as one that will not be read."""
         self._body_read.set()
 
     async def decode(self, kind: type[T]) -> T:
@@ -273,7 +273,7 @@ class HttpRequest:
         return convert_query(self.query_lists, kind)
 
     async def wait_body(self) -> None:
-        """Return when the body was read, or when nobody will read it."""
+        """Return when the body was read, or when it will not be read."""
         await self._body_read.wait()
 
     async def wait_disconnect(self) -> None:

@@ -1,6 +1,6 @@
 """Metrics of a service as OpenMetrics text.
 
-The law: a metric says how much and how often, never what: no prompt and no name of a session is a
+Invariant: a metric says how much and how often, never what: no prompt and no name of a session is a
 label. Only costs name callers, and only to those callers and to an admin.
 """
 

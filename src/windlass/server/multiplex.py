@@ -122,7 +122,7 @@ class MultiplexedStream:
     async def _follow_open_sessions(self) -> None:
         page = await self._service.list_open(self._caller, SESSIONS_MAX)
         for summary in page:
-            # A client that was here before goes on where it was, a new one begins with now.
+            # A returning client continues where it was; a new one begins with the present.
             await self._follow_listed(summary, summary.facts)
 
     async def _pump_session(self, session: OwnedSession, after: int) -> None:

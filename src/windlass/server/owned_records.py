@@ -96,7 +96,7 @@ class OwnedRecords(Generic[DocumentT]):
     async def get(self, name: str, owner: str | None = None) -> DocumentT:
         """Return a document by its full name, or by an owner's own short one.
 
-        Raises NothingToDo if there is none, and ConfigError if it cannot be read.
+        Raises NothingToDo if it does not exist, and ConfigError if it cannot be read.
         """
         return self.decode(await self._get_record(name, owner))
 
@@ -195,7 +195,7 @@ class OwnedRecords(Generic[DocumentT]):
     async def delete(self, name: str, owner: str | None = None) -> None:
         """Delete a document by its full name, or by an owner's own short one.
 
-        One that cannot be read is deleted too. Raises NothingToDo if there is none.
+        One that cannot be read is deleted too. Raises NothingToDo if it does not exist.
         """
         record = await self._get_record(name, owner)
         try:
@@ -238,7 +238,7 @@ class OwnedRecords(Generic[DocumentT]):
 
 
 def full_name(document: OwnedDocument) -> str:
-    """Return the name by which all owners' documents are told apart."""
+    """Return the name that distinguishes the documents of all owners."""
     return owner_prefix(document.owner) + document.name
 
 

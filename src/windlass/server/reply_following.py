@@ -3,8 +3,8 @@
 Protocols send text as it is written, and have to take it back when an attempt breaks off or a gate
 denies the reply. What to send is worked out here, once for all of them.
 
-Invariant: which attempts there are, and what became of them, follows from facts alone. So a client
-that comes late, comes back, or asks another replica is given the same ones.
+Invariant: which attempts there are, and how they ended, follows from facts alone. So a client that
+comes late, comes back, or asks another replica is given the same ones.
 """
 
 from collections.abc import Iterator

@@ -35,7 +35,7 @@ class Resource(Routes, Generic[DocumentT]):
     ) -> None:
         """Begin without routes. `kind` is in the singular, as in the code of an error.
 
-        `describe`: makes what a client is told about a document, as a `reply`. `role`: who may
+        `describe`: makes the description of a document for a client, as a `reply`. `role`: who may
         make, change and delete one. `reader`: who may list and read them. `parameter`: what a path
         calls the name of a document.
         """

@@ -109,7 +109,7 @@ class RunControls(ABC):
     async def resume(
         self, session: OwnedSession, *, consent: bool = False
     ) -> ControlReceipt | None:
-        """Go on with a run that was paused or let go of. Returns None if it was not paused.
+        """Resume a run that was paused or released. Returns None if it was not paused.
 
         Raises SetupDrifted if the agent's configuration changed, unless `consent` is given.
         """
@@ -127,7 +127,7 @@ class RunControls(ABC):
         return self._wake(receipt, session)
 
     async def release(self, session: OwnedSession, reason: str = "released") -> bool:
-        """Let go of a run that this process drives, without ending it. Returns whether it did."""
+        """Release a run that this process drives, without ending it. Returns whether it did."""
         return any(agent.release(session.name, reason) for agent in self.agents.values())
 
     async def answer(
@@ -169,7 +169,7 @@ class RunControls(ABC):
         name = check_session_name(full_session_name(session.owner, into)) if into else None
         copied = list(await read_recorded_facts(self.journal, session))[:at]
         if row_of(fold(session.name, copied)).outcome is None:
-            # The open run goes on in both sessions. The journal names this one only later.
+            # The open run continues in both sessions. The journal names this one only later.
             counted = name or f"{session.name}~{at}.{token_hex(4)}"
             await self.quotas.admit(session.owner, session.summary.agent, counted)
         made = await fork_session(self.journal, session.name, at, name)

@@ -57,7 +57,7 @@ from windlass.server.webhooks.sender import HookSender
 OLD_REPLIES_S = 3_600.0
 """How often replies that are kept for repeated requests are looked through."""
 IDLE_LOOK_S = 30.0
-"""How often a session that nobody drives is looked at, besides being told of what is written."""
+"""How often a session without a driver is looked at, besides notifications of what is written."""
 QUESTION_SESSIONS_MAX = 200
 """Waiting sessions whose questions one list shows."""
 
@@ -85,7 +85,7 @@ class Service(RunControls):
         agents have in common, else memory. `contexts`: what the runs of each agent begin with, by
         its name, besides the context of the token. `outside`: how people reach the service, and
         whom it may send webhooks to. `drives`: whether this process drives runs; if not, workers on
-        the same journal do. `engine`: tells those workers of runs, instead of driving them here.
+        the same journal do. `engine`: notifies those workers of runs, instead of driving them here.
         `workspace`: `shared` lets all callers work in the folder of the agent. Raises ConfigError.
         """
         named = name_agents(agents)
@@ -176,7 +176,7 @@ class Service(RunControls):
             await self.journal.aclose()
 
     def stop_accepting(self) -> None:
-        """Say that no new work should be sent here. What is under way goes on."""
+        """Say that no new work should be sent here. Work that is under way continues."""
         self.is_ready = False
 
     # Runs.
@@ -188,7 +188,7 @@ class Service(RunControls):
         """
         session = self._name_session(caller, request)
         owned = await self._directory.find_startable(caller, session)
-        # An admin who goes on with another owner's session works on that owner's behalf.
+        # An admin who continues another owner's session works on that owner's behalf.
         owner = caller.name if owned is None else owned.owner
         agent = self._choose_agent(request.agent, owned)
         prompt = await self.uploads.resolve(caller, request.prompt)

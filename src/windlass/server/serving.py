@@ -1,8 +1,8 @@
-"""Serving until somebody stops it: listen, tell that it is ready, drain, hand the runs over.
+"""Serving until a signal stops it: listen, report readiness, drain, hand the runs over.
 
-Invariant: the first signal drains. Readiness goes false first, so that nobody sends new work; then
-the socket is closed, streams end (their clients connect to another replica), and runs are let go
-of, so that whoever sweeps next goes on with them. A second signal does not wait.
+Invariant: the first signal drains. Readiness goes false first, so that no new work is sent here;
+then the socket is closed, streams end (their clients connect to another replica), and runs are
+released, so that the next process that sweeps resumes them. A second signal does not wait.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     jwt: JwtOptions | None = None
     """An identity provider whose tokens are accepted as well."""
     drain_delay_s: float = 0.0
-    """How long to go on taking requests after readiness went false."""
+    """How long to keep taking requests after readiness went false."""
 
     def check(self) -> None:
         """Raise ConfigError if tokens would cross a network in the clear, or TLS is half given."""
@@ -145,7 +145,7 @@ async def serve(
 
 
 def raise_descriptor_limit(connections: int) -> None:
-    """Let this process have so many connections, as far as the system allows it.
+    """Let this process have this many connections, as far as the system allows it.
 
     Many systems begin with 1,024 files and sockets, and allow far more to those who ask.
     """

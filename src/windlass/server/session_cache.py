@@ -22,7 +22,7 @@ from windlass.ports import Journal
 MaskFacts = Callable[[str, Sequence[Fact]], Iterable[Fact]]
 """Masks what the journal of others may hold: the name of the agent, and facts."""
 SESSIONS_MAX = 256
-"""Sessions that are remembered; the one that nobody asked for longest is forgotten first."""
+"""Sessions that are remembered; the least recently used one is forgotten first."""
 
 
 @dataclass(slots=True)

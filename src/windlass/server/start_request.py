@@ -33,14 +33,14 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     """The name of the agent; by default the session's, or the first one."""
     session: str = ""
-    """The session to go on with, or a new name; by default a new session."""
+    """The session to continue, or a new name; by default a new session."""
     key: str = ""
     """The caller's own name for this start: the same key never begins a second run."""
     on_busy: OnBusy = "refuse"
     labels: tuple[Label, ...] = ()
     """What the prompt brings along: `untrusted` text, `private` data."""
     earlier: tuple[EarlierMessage, ...] = ()
-    """A conversation from elsewhere that a new session goes on with."""
+    """A conversation from elsewhere that a new session continues."""
     limits: Limits | None = None
     """Stricter limits than the agent's; those that are not stricter change nothing."""
     pinned: bool = False

@@ -1,6 +1,6 @@
 """Replies that are kept, so that a change which is sent twice is made once.
 
-Invariant: a key stands for one request of one caller. The same request gets the reply of the first
+Invariant: a key identifies one request of one caller. The same request gets the reply of the first
 one again, in any replica; another request with the same key is refused. A key is forgotten after a
 day. A reply that streams is not kept: its handler finds the same run again by the key.
 """

@@ -37,7 +37,7 @@ BROWSER_RENEW_S = 3_600.0
 RECHECK_S = 5.0
 """How long an open stream trusts its token."""
 CACHE_S = 3.0
-"""How long a token is not looked up again: a revoked one works on for so long at most."""
+"""How long a token is not looked up again: a revoked one keeps working at most this long."""
 DEFAULT_ROLES: tuple[Role, ...] = ("watch", "start", "answer")
 CONTEXT_BYTES_MAX = 16_384
 _TOKEN = re.compile(r"wl_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
@@ -302,8 +302,8 @@ class TokenStore(OwnedRecords[TokenRecord]):
 class RevocableChunks(AsyncIterator[bytes]):
     """Passes the chunks of a stream on for as long as the caller's token is valid.
 
-    The token is looked at before a chunk is sent, so that a stream on which nothing happens costs
-    nothing, and none of what happens later is told.
+    The token is looked at before a chunk is sent, so that an idle stream costs nothing, and nothing
+    is sent after the token became invalid.
     """
 
     def __init__(self, tokens: TokenStore, caller: Caller, chunks: AsyncIterator[bytes]) -> None:

@@ -1,7 +1,7 @@
-"""Messages to tasks: a new run, an answer or steering; then the task as it goes on.
+"""Messages to tasks: a new run, an answer or steering; then the task as it changes.
 
-An agent is opaque to the agents that call it: its calls are told by name and state, and what
-streams is its answer. The answer is one artifact; text that does not count any more is replaced.
+An agent is opaque to the agents that call it: its calls are reported by name and state, and only
+its answer streams. The answer is one artifact; text that no longer counts is replaced.
 """
 
 from collections.abc import AsyncGenerator, Iterator
@@ -149,13 +149,13 @@ class TaskExchange:
             await anext(items)
 
     async def follow(self, history_length: int | None = None) -> AsyncGenerator[StreamItem]:
-        """Yield the task as it is, and then how it goes on, until it ends or asks."""
+        """Yield the task as it is, and then each change, until it ends or asks."""
         run = self.run
         translator: TaskTranslator | None = None
         if run.run is not None:
             yield StreamItem(task=self.build_task(history_length))
             translator = TaskTranslator(run)
-            # An answer is followed by a fact: only then it shows how the run goes on.
+            # An answer is followed by a fact, which shows how the run continues.
             if not run.has_answered and run.is_stopped:
                 for item in translator.close():
                     yield item

@@ -36,7 +36,7 @@ CODES: Mapping[str, RpcCode] = {
     "no_extended_card": RpcCode(-32007, "EXTENDED_AGENT_CARD_NOT_CONFIGURED"),
     "version_not_supported": RpcCode(-32009, "VERSION_NOT_SUPPORTED"),
 }
-"""By the code of the service's own error. Others are told apart by their HTTP status."""
+"""By the code of the service's own error. Others are distinguished by their HTTP status."""
 KEPT_STATUSES = frozenset((401, 403, 405, 413, 415, 429, 503))
 """What HTTP itself has to say: clients and proxies act on these."""
 CLIENT_FAULT = 400

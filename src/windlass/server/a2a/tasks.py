@@ -47,7 +47,7 @@ def split_task_id(name: str) -> tuple[str, int]:
 def build_task(
     view: Projection, run: RunView, history_length: int | None = None, *, artifacts: bool = True
 ) -> A2aTask:
-    """Return a run as a task. `history_length`: at most so many of its last messages."""
+    """Return a run as a task. `history_length`: the maximum number of its last messages."""
     history = tuple(build_history(view, run))
     if history_length is not None:
         history = history[-history_length:] if history_length > 0 else ()

@@ -160,7 +160,7 @@ class EditorAgent:
         additional_directories: list[str] | None = None,
         **_meta: Any,  # noqa: ANN401 - of the protocol
     ) -> LoadSessionResponse:
-        """Show a session from its beginning, and go on with its run if one is open."""
+        """Show a session from its beginning, and resume its run if one is open."""
         session = await self._open_recorded(cwd, session_id, mcp_servers, additional_directories)
         await session.replay()
         await self._continue(session)
@@ -174,7 +174,7 @@ class EditorAgent:
         mcp_servers: list[EditorMcpServer] | None = None,
         **_meta: Any,  # noqa: ANN401 - of the protocol
     ) -> ResumeSessionResponse:
-        """Go on with a session whose past the editor has, and with its run if one is open."""
+        """Continue a session whose past the editor has, and resume its run if one is open."""
         session = await self._open_recorded(cwd, session_id, mcp_servers, additional_directories)
         session.skip_history()
         await self._continue(session)
@@ -213,7 +213,7 @@ class EditorAgent:
         prompt: Sequence[PromptBlock],
         **_meta: Any,  # noqa: ANN401 - of the protocol
     ) -> PromptResponse:
-        """Run a prompt to its end. Its run goes on if the editor does not wait for it."""
+        """Run a prompt to its end. Its run continues if the editor does not wait for it."""
         session = self._find_session(session_id)
         try:
             end = await session.prompt(read_prompt(prompt))
@@ -228,7 +228,7 @@ class EditorAgent:
             await session.cancel()
 
     async def aclose(self) -> None:
-        """Let go of all runs: any process can go on with them."""
+        """Release all runs: any process can resume them."""
         sessions = list(self._sessions.values())
         self._sessions.clear()
         for session in sessions:
@@ -352,7 +352,7 @@ class EditorAgent:
 
 
 def show_modes(agent: ProjectAgent) -> SessionModeState | None:
-    """Return the modes that a person may choose from; None if a policy stands in their place."""
+    """Return the modes that a person may choose from; None if a policy replaces them."""
     if not agent.loaded.uses_mode:
         return None
     modes = [

@@ -2,7 +2,7 @@
 
 Invariant: a question may be answered anywhere, and the first answer counts. A question that was
 answered elsewhere is taken back in the editor. An answer is bound to the digest of the arguments
-that were shown; the run goes on where it is driven.
+that were shown; the run continues in the process that drives it.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class PermissionClient(Protocol):
 
 
 PreviewQuestion = Callable[[OpenQuestion], Awaitable[CallPreview | None]]
-"""Says what the call of a question would change; None if nobody can say."""
+"""Says what the call of a question would change; None if this is not known."""
 
 
 class PermissionRequests:
@@ -99,7 +99,7 @@ class PermissionRequests:
                 self._asking[key] = asyncio.create_task(self._ask(question))
 
     async def close(self) -> None:
-        """Take back all questions. They stay open in the session, and are asked anew later."""
+        """Take back all questions. They stay open in the session, and are asked again later."""
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()
@@ -140,7 +140,8 @@ class PermissionRequests:
         except NothingToDo:
             _log.info("call %s was answered elsewhere first", question.call_id)
         except ConfigError as error:
-            # A yes for all such calls is not possible for each of them. It was a yes all the same.
+            # A yes for all such calls is not possible for each of them. It is still a yes to this
+            # one.
             _log.warning("call %s is only allowed once: %s", question.call_id, error)
             reply = Allow(RULE) if isinstance(reply, AllowAlways) else Deny(str(error), RULE)
             try:

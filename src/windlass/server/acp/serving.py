@@ -60,9 +60,9 @@ def _as_any(value: Any) -> Any:  # noqa: ANN401 - the SDK's protocol names metho
 async def serve_editor(
     transport: LineTransport, flags: Mapping[str, object], *, use_project: bool = True
 ) -> None:
-    """Serve one editor until it goes away or this program is told to end.
+    """Serve one editor until it disconnects or this program is asked to end.
 
-    Runs that are under way are released then: any process can go on with them.
+    Runs that are under way are released then: any process can resume them.
     """
     editor = ConnectedEditor(transport)
     agent = EditorAgent(editor, flags, use_project=use_project)

@@ -55,8 +55,8 @@ POSTPONE_GRACE_S = 0.5
 async def wait_for_mail(question: Question) -> PersonAnswer | None:
     """Never answer: the answer comes through the journal, wherever it was given.
 
-    An agent with an approver keeps its run while it waits, and takes the answer from its mailbox.
-    What a running call asks is not in the journal, so that nobody could answer it.
+    An agent with an approver keeps its run while it waits, and takes the answer from its mailbox. A
+    question of a running call is not in the journal, so it could not be answered there.
     """
     if question.is_live:
         return None
@@ -85,7 +85,7 @@ class AgentTask:
         return await asyncio.shield(self._opened)
 
     async def close(self) -> None:
-        """Let go of the agent's runs, and close all that it opened."""
+        """Release the agent's runs, and close all that it opened."""
         self._closing.set()
         if self._task is not None:
             await asyncio.wait({self._task})
@@ -159,7 +159,7 @@ class EditorSession:
         return await self._task.open()
 
     async def close(self) -> None:
-        """Let go of the run, and close the agent."""
+        """Release the run, and close the agent."""
         await self._task.close()
         tasks = {*self._background, *filter(None, [self._turn])}
         for task in tasks:
@@ -210,13 +210,13 @@ class EditorSession:
             caller=self._person,
             context=launch_context(self.agent, prompt.typed),
             labels=prompt.labels,
-            # A run may be open: it was interrupted, waits, or goes on elsewhere.
+            # A run may be open: it was interrupted, waits, or is driven elsewhere.
             on_busy="steer",
         )
         return await asyncio.shield(self._join_turn(agent))
 
     async def continue_run(self) -> None:
-        """Go on with the open run in the background, and show it."""
+        """Resume the open run in the background, and show it."""
         turn = self._join_turn(await self._open_agent())
         turn.add_done_callback(self._tell_failure)
 
@@ -280,7 +280,7 @@ class EditorSession:
         while True:
             # A new watch begins with the text so far, all of it.
             self._view = forget_streamed_text(self._view)
-            # What a run asks that nobody drives comes with no event.
+            # The questions of a run without a driver come with no event.
             self._permissions.follow(self._view.questions)
             async with aclosing(agent.watch(self.name, after=self._view.seq)) as events:
                 async for event in events:
@@ -293,9 +293,9 @@ class EditorSession:
             await wait_for_change(self._journal, self.name, self._view.seq)
 
     async def _drive(self, agent: Agent[Any]) -> Outcome:
-        """See to it that somebody drives the run. Returns how it ended, or why it goes no further.
+        """Make sure that the run has a driver. Returns how it ended, or why it cannot continue.
 
-        A question of the run is no reason to return: the answer may come from anywhere.
+        A question of the run does not make this return: the answer may come from anywhere.
         """
         while not self._ended.is_set():
             try:

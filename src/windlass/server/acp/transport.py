@@ -45,7 +45,7 @@ class LineTransport:
         """The sessions of the editor's open prompts, by the id of the request."""
 
     async def send(self, message: JsonObject) -> None:
-        """Write a message. Raises ConnectionError if nobody reads any more."""
+        """Write a message. Raises ConnectionError if the reader is gone."""
         if message.get("method") == "session/request_permission":
             params = message["params"]
             self._questions[params["sessionId"], params["toolCall"]["toolCallId"]] = message["id"]

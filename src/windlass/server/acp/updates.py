@@ -253,7 +253,7 @@ class UpdateEncoder:
         live.chunks = len(reply.chunks)
 
     def _encode_text_so_far(self, reply: StreamingReply) -> Iterator[Update]:
-        """Yield what is new in a text that begins anew, if it goes on from what was sent."""
+        """Yield the new part of a text that was started again, if it extends what was sent."""
         live = self._live
         for so_far, sent, show in (
             (reply.thinking, live.thinking, _think),
@@ -332,7 +332,7 @@ def _think(text: str) -> AgentThoughtChunk:
 
 
 def say_note(text: str) -> AgentMessageChunk:
-    """Return a note of the runtime, which stands apart from the model's own text."""
+    """Return a note of the runtime, set apart from the model's own text."""
     return _say(f"\n\n*{text}*\n", f"note-{digest(text)}")
 
 

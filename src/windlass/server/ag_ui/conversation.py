@@ -60,8 +60,8 @@ def find_new_messages(
 ) -> Sequence[InputMessage]:
     """Return what the user says after the last message of the agent, without what is on record.
 
-    A prompt is on record although nobody replied to it if its run failed. The last message counts
-    in any case: if it is on record too, the client asks again for what it began.
+    If its run failed, a prompt is on record without a reply. The last message counts in any case:
+    if it is on record too, the client asks again for what it began.
     """
     first = len(messages)
     while first and messages[first - 1].role == "user":
@@ -191,7 +191,7 @@ def _result_message(call_id: str, result: ToolResult, known: str = "") -> AgUiMe
 
 
 def shown_arguments(call: CallView) -> str:
-    """Return the arguments that run, or those of the model while nobody has judged them."""
+    """Return the arguments that run, or those of the model while they have not been judged."""
     return call.arguments or call.call.arguments
 
 

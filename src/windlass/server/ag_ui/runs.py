@@ -132,7 +132,7 @@ class AgUiRun:
     async def _resume(
         self, run: ClientRun, before: RunView, entries: tuple[ResumeEntry, ...]
     ) -> None:
-        """Give the answers. One that comes too late is told to the client, and the run goes on."""
+        """Give the answers. A late one is reported to the client, and the run continues."""
         self._before = before.ledger
         # All are read before the first one is given: a request counts as a whole or not at all.
         answers = {
@@ -186,7 +186,7 @@ class AgUiRun:
         translator = SessionTranslator(run.view, self._input.messages)
         if self._sends_snapshot:
             yield translator.snapshot()
-        # An answer is followed by a fact: only then it shows how the run goes on.
+        # An answer is followed by a fact, which shows how the run continues.
         if not run.has_answered and run.is_stopped:
             for made in self._end(run, translator):
                 yield made

@@ -69,7 +69,7 @@ class RunStartedEvent(AgUiEvent, frozen=True, tag="RUN_STARTED"):
 
 
 class AgUiInterrupt(AgUiStruct, frozen=True, kw_only=True):
-    """What the run needs from a person before it can go on."""
+    """What the run needs from a person before it can continue."""
 
     id: str
     reason: str
@@ -212,7 +212,7 @@ class SubagentStartedEvent(AgUiEvent, frozen=True, kw_only=True, tag="SUBAGENT_S
 
 
 class SubagentOutcome(AgUiStruct, frozen=True):
-    """Why a sub-agent did not go on in this stream."""
+    """Why a sub-agent did not continue in this stream."""
 
     type: Literal["success", "suspended"]
     interrupt_ids: tuple[str, ...] = ()

@@ -53,7 +53,7 @@ class AgentListReply(msgspec.Struct, frozen=True):
 
 
 class TrialBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A call that nobody makes: what would the policy say to it?"""
+    """A hypothetical call: what would the policy decide about it?"""
 
     tool: str
     arguments: dict[str, Any] = {}

@@ -41,10 +41,10 @@ class ReasonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ResumeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Go on with a run."""
+    """Resume a run."""
 
     consent: bool = False
-    """Go on although the agent's configuration differs from the one on record."""
+    """Resume although the agent's configuration differs from the one on record."""
 
 
 class RaiseBody(RaisedLimits, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,12 +60,12 @@ class ForkBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class ControlReply(msgspec.Struct, frozen=True):
-    """What became of a message to a run. It is durable in any case."""
+    """The result of a message to a run. The message is durable in any case."""
 
     session: str
     run: int
     taken: bool
-    """Whether the run has taken it. Otherwise it waits for whoever drives the run."""
+    """Whether the run has taken it. Otherwise it waits for the driver of the run."""
     seq: int | None = None
     """The fact that took it."""
 
@@ -98,7 +98,7 @@ ROUTES = Routes()
     stored_replies=True,
 )
 async def answer_question(service: Service, request: HttpRequest) -> Reply:
-    """Answer a question of a run, which then goes on. The rest is returned."""
+    """Answer a question of a run, which then continues. Returns the questions that are left."""
     body = await request.decode(AnswerBody)
     left = await service.answer(request.session, body.call_id, body.answer, digest=body.digest)
     session = await service.read_again(request.session)
@@ -163,7 +163,7 @@ async def pause_run(service: Service, request: HttpRequest) -> Reply:
     stored_replies=True,
 )
 async def resume_run(service: Service, request: HttpRequest) -> Reply:
-    """Go on with a run that was paused or let go of."""
+    """Resume a run that was paused or released."""
     body = await request.decode(ResumeBody)
     receipt = await service.resume(request.session, consent=body.consent)
     if receipt is not None:
@@ -197,7 +197,7 @@ async def raise_limits(service: Service, request: HttpRequest) -> Reply:
     stored_replies=True,
 )
 async def release_run(service: Service, request: HttpRequest) -> Reply:
-    """Let go of a run that this process drives, so that another one goes on with it."""
+    """Release a run that this process drives, so that another one resumes it."""
     body = await request.decode(ReasonBody)
     released = await service.release(request.session, body.reason or "released")
     session = await service.read_again(request.session)
@@ -235,7 +235,7 @@ async def list_questions(service: Service, request: HttpRequest) -> Reply:
 
 
 async def _control_reply(receipt: ControlReceipt) -> HttpReply:
-    """Return what became of a message; waits a moment for the run to take it."""
+    """Return the result of a message; waits a moment for the run to take it."""
     try:
         fact = await receipt.taken(TAKEN_WAIT_S)
     except TimeoutError:

@@ -55,7 +55,7 @@ class StartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     on_busy: OnBusy = "refuse"
     labels: tuple[Label, ...] = ()
     messages: tuple[dict[str, Any], ...] = ()
-    """A conversation from elsewhere that a new session goes on with, as chat messages."""
+    """A conversation from elsewhere that a new session continues, as chat messages."""
     limits: RunCaps | None = None
     pinned: bool = False
     priority: Annotated[int, Meta(ge=-100, le=100)] = 0
@@ -155,7 +155,7 @@ class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: PageSize = 500
     """For clients that poll."""
     follow: bool = False
-    """For streams: stay when a run has ended, and go on with the next one."""
+    """For streams: stay when a run has ended, and continue with the next one."""
 
 
 class WatchQuery(msgspec.Struct, frozen=True, kw_only=True):

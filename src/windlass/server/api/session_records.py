@@ -43,7 +43,7 @@ class VerifyReply(msgspec.Struct, frozen=True):
     """How many records it has."""
     problems: list[ProblemReply]
     forgeries: list[str]
-    """What somebody without the user's key did to it, in words."""
+    """What was done to it without the user's key, in words."""
 
 
 class RecordReply(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ INSTRUCTIONS = (
     "Each tool gives a task to an agent. A run goes on when a client goes away: call its tool with "
     "the session and no prompt to wait for it."
 )
-"""What a client is told about this server."""
+"""The description of this server for clients."""
 NAMELESS = "agent"
 """What the tool of an agent without a name is called."""
 PROMPT_CHARS_MAX = 1_000_000

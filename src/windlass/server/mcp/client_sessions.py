@@ -1,6 +1,6 @@
 """What a client of the protocol with a handshake is known by: ids that any replica can read.
 
-Invariant: nothing of such a client is kept in a process. Its session id says what it told about
+Invariant: nothing of such a client is kept in a process. Its session id holds what it said about
 itself, and the id of an event says which request of it waits for which run. Neither gives any
 right: the token of each request does, and a session belongs to the token that opened it.
 """
@@ -70,7 +70,7 @@ class EventPlace(msgspec.Struct, frozen=True, array_like=True):
     run: str
     """The id of the run."""
     progress: RequestId | None = None
-    """How the client wants to be told of progress; None if it does not."""
+    """How the client wants progress reported; None if it does not."""
     is_task: bool = False
     asked: tuple[str, ...] = ()
     """The ids of the questions that are shown to its user."""

@@ -167,7 +167,7 @@ class _AsgiExchange:
         await self._messages.put(message)
 
     async def _stream(self) -> AsyncGenerator[bytes]:
-        """Yield the body. When the client goes away, the SDK is told, and nothing else happens."""
+        """Yield the body. When the client disconnects, only the SDK is notified."""
         try:
             while True:
                 message = await self._next_message()

@@ -91,7 +91,7 @@ class ClientRequest(msgspec.Struct, frozen=True):
 
     @property
     def progress(self) -> RequestId | None:
-        """How the client wants to be told of progress; None if it does not."""
+        """How the client wants progress reported; None if it does not."""
         meta = cast("object", self.params.get("_meta"))
         token = cast("JsonObject", meta).get("progressToken") if isinstance(meta, dict) else None
         return token if isinstance(token, str | int) else None
@@ -132,7 +132,7 @@ class HandshakeEndpoint:
             return await self._take_message(request)
         session = read_session(caller, request.header(SESSION_HEADER))
         if request.method == "DELETE":
-            # Nothing is kept of a session, and its runs go on.
+            # Nothing is kept of a session, and its runs continue.
             return HttpReply(204)
         last = request.header("last-event-id")
         if not last:

@@ -105,7 +105,7 @@ class ToolHandlers:
     async def call_tool(
         self, ctx: RequestContext, params: types.CallToolRequestParams
     ) -> CallResult:
-        """Run a task, or go on with one that the client has answers for."""
+        """Run a task, or continue one that the client has answers for."""
         agent = find_agent_name(self._service.agents, params.name)
         if agent is None:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")

@@ -1,7 +1,7 @@
 """The events of a response in, a chat completion out: whole, or chunk by chunk.
 
 Invariant: text that was sent cannot be taken back. If an attempt breaks off after some of its text
-was sent, the stream ends with an error, and never goes on as if nothing had happened.
+was sent, the stream ends with an error, and never continues as if nothing had happened.
 """
 
 from collections.abc import Iterable, Iterator
@@ -103,7 +103,7 @@ def find_end_error(response: ResponseObject) -> OpenAIError | None:
 
 
 def find_wait_error(details: RunDetails) -> OpenAIError:
-    """Return the error of a run that goes on only when a person has acted."""
+    """Return the error of a run that continues only when a person has acted."""
     retrieve = f"Then read the answer with GET /v1/responses/{details.response_id}."
     if details.state == "paused":
         return OpenAIError(

@@ -73,7 +73,7 @@ class ResponseFollower:
         self._needs_client = True
 
     def keep_run(self) -> None:
-        """Say that the run has ended, or goes on without its client."""
+        """Record that the run has ended, or continues without its client."""
         self._needs_client = False
 
     async def read(self) -> ResponseObject:

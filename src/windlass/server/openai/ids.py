@@ -20,7 +20,7 @@ class RunReference(NamedTuple):
 
 def make_id(kind: IdKind, session: str, number: int) -> str:
     """Return the id of a run or message, such as `resp_1_c2Vzc2lvbg`."""
-    # The name of a session is any text, and an id stands in URLs.
+    # The name of a session is any text, and an id is used in URLs.
     name = urlsafe_b64encode(session.encode()).rstrip(b"=").decode()
     mark = "-" if kind == "chatcmpl" else "_"
     return f"{kind}{mark}{number}_{name}"

@@ -1,6 +1,6 @@
 """Objects of the OpenAI API as clients read them. Names and fields are theirs, not ours.
 
-What they have no place for stands in a field `windlass` of its own.
+Data that has no place in them is in a separate field, `windlass`.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class OutputDetails(msgspec.Struct, frozen=True):
 
 
 class ResponseUsage(msgspec.Struct, frozen=True):
-    """Tokens and money of a run, as a response tells them."""
+    """Tokens and money of a run, as a response reports them."""
 
     input_tokens: int
     output_tokens: int
@@ -69,7 +69,7 @@ class ResponseUsage(msgspec.Struct, frozen=True):
 
 
 class CompletionUsage(msgspec.Struct, frozen=True):
-    """Tokens and money of a run, as a chat completion tells them."""
+    """Tokens and money of a run, as a chat completion reports them."""
 
     prompt_tokens: int
     completion_tokens: int

@@ -1,8 +1,8 @@
 """Errors in the shape that clients of OpenAI read.
 
-Invariant: a status tells a client whether to send the same request again. What only a person can
-change is never 408, 409, 429 or 5xx: their clients would repeat the request, and each repetition
-would be a new run.
+Invariant: a client knows from the status whether to send the same request again. What only a person
+can change is never 408, 409, 429 or 5xx: their clients would repeat the request, and each
+repetition would be a new run.
 """
 
 import msgspec

@@ -102,7 +102,7 @@ async def _stream_chat(
     except (ApiError, WindlassError) as error:
         shown = api_error_from(error)
         if shown.code != "reply_broken":
-            # A run that waits goes on when it is answered.
+            # A run that waits continues when it is answered.
             follower.keep_run()
         yield b"data: %b\n\n" % msgspec.json.encode({"error": describe_error(shown)})
     yield DONE
@@ -146,7 +146,7 @@ async def create_response(service: Service, request: HttpRequest) -> Reply:
     **SHAPE,
 )
 async def read_response(service: Service, request: HttpRequest) -> Reply:
-    """Read a response, or go on with its stream after an event."""
+    """Read a response, or resume its stream after an event."""
     query = request.decode_query(RetrieveQuery)
     follower = await find_response(service, request, request.params["response"])
     if query.stream:

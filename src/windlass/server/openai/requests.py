@@ -21,7 +21,7 @@ class WindlassOptions(msgspec.Struct, frozen=True):
 
     on_question: Literal["fail", "wait"] = "fail"
     """If the run must wait for a person: end the request with an error that links to the question,
-    or keep it open until somebody has answered. The run waits in either case."""
+    or keep it open until the question is answered. The run waits in either case."""
     limits: RunCaps | None = None
     """Stricter limits than the agent's: steps, tokens, usd, seconds."""
 

@@ -94,7 +94,7 @@ class ResponseEncoder:
                 return self._lifecycle("response.incomplete", fact.seq, 3, view)
 
     def waits(self, view: Projection) -> bool:
-        """Whether the run goes on only when a person has answered or resumed it."""
+        """Whether the run continues only when a person has answered or resumed it."""
         return self._find_state(view) in ("waiting", "paused")
 
     def read_response(self, view: Projection) -> ResponseObject:
@@ -204,7 +204,7 @@ class ResponseEncoder:
                 yield from self._close_item(seq, entry.text, status, _find_phase(entry))
             case _:
                 # Text of no attempt is that of one that failed, which has its item. Text that was
-                # replaced is told by the end of its item, whole.
+                # replaced is sent whole with the end of its item.
                 pass
 
     def _show_text(self, session: str, attempt: int, text: str) -> Iterator[ResponseEvent]:
@@ -232,7 +232,7 @@ class ResponseEncoder:
     def _close_item(
         self, seq: int, text: str, status: ItemStatus, phase: ItemPhase | None = None
     ) -> Iterator[ResponseEvent]:
-        """Close the open item. Its text is told whole, so deltas that were missed do no harm."""
+        """Close the open item. Its text is sent whole, so missed deltas do no harm."""
         index = len(self._items) - 1
         content = (OutputText(text),) if text else ()
         item = replace(self._items[-1], status=status, content=content, phase=phase)

@@ -41,7 +41,7 @@ from windlass.server.start_request import StartRequest
 UNNAMED_AGENT = "windlass"
 """The model that stands for an agent without a name."""
 TRIES_MAX = 10
-"""How often a session is read again because another request was faster."""
+"""How often a session is read again because another request came first."""
 RETRY_S = 0.2
 """How long to wait for the first record of that request."""
 
@@ -144,7 +144,8 @@ async def _continue(
         try:
             return await _start(service, request, wanted, session.name)
         except (SessionBusy, RunUnfinished):
-            # Another request goes on from the same response at this moment: its run will be there.
+            # Another request continues from the same response at this moment: its run will be
+            # there.
             await wait_for_records(service.journal, session, facts[-1].seq, RETRY_S)
     raise SessionBusy(f"other requests keep going on from {previous}: try again")
 
@@ -156,7 +157,7 @@ def _find_end(facts: Sequence[Fact], run: int) -> int | None:
 
 
 def _must_fork(facts: Sequence[Fact], run: int, key: str) -> bool:
-    """Return whether somebody else went on from this run already."""
+    """Return whether another request has continued from this run already."""
     later = [fact for fact in facts if isinstance(fact, RunStarted) and fact.run > run]
     # The same key finds the run that it began, and begins no second one in a fork.
     return bool(later) and not any(key and fact.key == key for fact in later)

@@ -1,4 +1,4 @@
-"""What a response streams, and how a client goes on after an event that it has seen.
+"""What a response streams, and how a client resumes after an event that it has seen.
 
 Invariant: the number of an event is its place in the journal, never in a connection. So every
 connection, and every replica, gives the same event the same number. It is the number of a fact,

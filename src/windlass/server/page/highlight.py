@@ -20,7 +20,7 @@ SECONDS_MAX = 1.0
 MEMORY_BYTES = 2**30
 RESULT_BYTES = 8 * 2**20
 WAITING_MAX = 64
-"""Pieces of one caller's code that are read or wait for it; a page may show so many."""
+"""Pieces of one caller's code that are read or wait for it; a page may show this many."""
 _pool = ReaderPool(READERS_MAX)
 _waiting: Counter[str] = Counter()
 

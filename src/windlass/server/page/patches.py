@@ -47,7 +47,7 @@ class ViewPatch(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str
     epoch: int
-    """Changes if the session was deleted and begun anew."""
+    """Changes if the session was deleted and begun again."""
     seq: int
     reset: bool
     """Forget all entries: these are all that there are."""
@@ -113,7 +113,7 @@ class ViewPatcher:
             self._reply_key = None
             return None
         key = (reply.step, reply.attempt)
-        # An attempt whose text was dropped begins anew under the same number.
+        # An attempt whose text was dropped begins again under the same number.
         if key != self._reply_key or len(reply.chunks) < self._reply_sent:
             self._reply_key = key
             self._reply_sent = 0
@@ -176,7 +176,7 @@ def _clip_result(result: ToolResult | None) -> tuple[ToolResult | None, int]:
 
 
 def notice_words(fact: NoticeFact) -> str:
-    """Return what a page says about a fact that stands in the conversation as it is."""
+    """Return what a page says about a fact that appears in the conversation as it is."""
     match fact:
         case RunResumed(drift, reaped=reaped):
             words = "The run was taken up again"

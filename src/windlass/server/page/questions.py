@@ -71,7 +71,7 @@ class PageQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """What could be allowed for the rest of the session."""
     allowed_before: Sequence[EarlierAnswer]
     preview: CallPreview | None
-    """What the call would change as things are now; None if nobody can say."""
+    """What the call would change as things are now; None if this is not known."""
 
 
 class PatternVerdict(msgspec.Struct, frozen=True):

@@ -93,7 +93,7 @@ class OpenQuestions(msgspec.Struct, frozen=True):
 
 
 def make_hello(service: Service, caller: Caller, now: float) -> PageHello:
-    """Return what a page is told first."""
+    """Return what a page receives first."""
     agents = [
         AgentChoice(
             name, parts_of(agent).setup.model.name, _first_line(parts_of(agent).setup.instructions)
@@ -168,7 +168,7 @@ class PageStream:
         self._asked: dict[str, frozenset[str]] = {}
         self._failure: BaseException | None = None
         self._waiting: set[str] = set()
-        """Sessions that had questions when they were told last."""
+        """Sessions that had questions when they were last sent."""
 
     async def frames(self) -> AsyncGenerator[bytes]:
         """Yield the frames, until the page goes away."""

@@ -26,7 +26,7 @@ USE_KIND = "quota-use"
 WINDOW_S = 60.0
 """What `starts_per_min` counts."""
 CACHE_S = 2.0
-"""How long the quotas are not read again: a change works after so long at most."""
+"""How long the quotas are not read again: a change takes effect at most this late."""
 BUSY_RETRY_S = 5.0
 BEGIN_S = 10.0
 """How long a run that was noted may take to begin."""
@@ -89,7 +89,7 @@ class QuotaBook:
     async def list_for(self, caller: Caller, query: PageQuery) -> tuple[list[Quota], str | None]:
         """Return a page of the quotas that apply to a caller, or of all for an admin.
 
-        A caller is told of no other caller's quota, also not by the cursor. The list has the quotas
+        A caller sees no other caller's quota, not even through the cursor. The list has the quotas
         by which runs are admitted now, so that it does not read those of all callers each time.
         """
         if caller.is_admin:
@@ -157,7 +157,7 @@ class QuotaBook:
         limit = quota.starts_per_min
         if limit is None or len(recent) < limit:
             return
-        # One more fits when so many of the last minute are left that there is room.
+        # Another run may start once fewer than `limit` starts lie within the last minute.
         oldest = recent[len(recent) - limit]
         raise ApiError(
             429,

@@ -1,4 +1,4 @@
-"""A schedule and what became of it, as a shared record; and how it decides about a firing.
+"""A schedule and its results, as a shared record; and how it decides about a firing.
 
 Invariant: what is to be done about a firing is written before it is done, by compare and set, so
 that it is decided once. Doing it is safe to repeat: the key of the run follows from the schedule
@@ -44,7 +44,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt: str
     times: FireTimes
     session: str = ""
-    """The session that all runs go on with; each run has a session of its own if this is empty."""
+    """The session that all runs continue; each run has a session of its own if this is empty."""
     overlap: Overlap = "skip"
     catch_up_s: float = CATCH_UP_S
     """How late a run may start. What was missed by more is skipped."""
@@ -173,7 +173,7 @@ def pause_schedule(schedule: Schedule, reason: str) -> Schedule:
 
 
 def resume_schedule(schedule: Schedule, now: float) -> Schedule:
-    """Return the schedule as it goes on from now: what it missed meanwhile is not caught up."""
+    """Return the schedule as it continues from now: missed firings are not caught up."""
     if not schedule.is_paused:
         return schedule
     return replace(

@@ -18,7 +18,7 @@ from windlass.server.service import Service
 
 
 class IntervalBody(msgspec.Struct, frozen=True, tag="interval", forbid_unknown_fields=True):
-    """Every so many seconds, from a moment on; by default from now."""
+    """Every `every_s` seconds, from a moment on; by default from now."""
 
     every_s: int
     start: int | None = None
@@ -34,7 +34,7 @@ class ScheduleBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     {"type": "interval", "every_s": 900}, or {"type": "once", "at": 1798736400}."""
     agent: str = ""
     session: str = ""
-    """The session that every run goes on with; by default each has a session of its own."""
+    """The session that every run continues; by default each has a session of its own."""
     overlap: Overlap = "skip"
     catch_up_s: float = CATCH_UP_S
     jitter_s: float = 0.0
@@ -47,7 +47,7 @@ class PauseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScheduleReply(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule, and what became of it. Times are seconds since the epoch."""
+    """A schedule and its results. Times are seconds since the epoch."""
 
     name: str
     """Its full name, unique among all owners."""
@@ -123,7 +123,7 @@ async def pause_schedule(service: Service, request: HttpRequest) -> Reply:
 
 @SCHEDULES.change("resume")
 async def resume_schedule(service: Service, request: HttpRequest) -> Reply:
-    """Let a schedule go on; what it missed meanwhile is not caught up."""
+    """Resume a schedule; missed firings are not caught up."""
     known = await SCHEDULES.find(service, request)
     resumed = await open_schedules(service).resume(full_name(known))
     return HttpReply(200, describe_schedule(resumed))

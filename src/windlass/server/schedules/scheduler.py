@@ -34,7 +34,7 @@ PAGE_RECORDS = 500
 REMEMBERED_MAX = 100_000
 """Schedules whose next time is remembered."""
 DECISIONS_MAX = 200
-"""Firings of one schedule that one pass decides about; the next pass goes on."""
+"""Firings of one schedule that one pass decides about; the next pass continues."""
 _log = get_logger(__name__)
 
 
@@ -120,7 +120,7 @@ class Scheduler:
         return started
 
     async def _note_unserved(self, record: SharedRecord, schedule: Schedule) -> None:
-        """Say that nobody has the agent of a schedule that is due: another service may have it."""
+        """Note on a long overdue schedule that no service on this journal has its agent."""
         due_at = schedule.due_at
         since = schedule.firing.decided_at if schedule.firing is not None else due_at
         if since is None or self._now() < since + UNSERVED_S:

@@ -49,7 +49,7 @@ def make_scheduler(service: SchedulingService, now: Callable[[], float]) -> Sche
             agent=schedule.agent,
             session=schedule.session_of(fire_time),
             key=schedule.key_of(fire_time),
-            # That it is to be started was decided: whoever was faster meanwhile is waited for.
+            # The start is already decided: if the session is busy by now, wait for it.
             on_busy="replace" if firing is not None and firing.cancels else "queue",
         )
         return (await service.start_run(_owner_of(schedule), request)).session
@@ -71,7 +71,7 @@ async def _has_prompt(journal: Journal, session: str) -> bool:
 
 
 def _owner_of(schedule: Schedule) -> Caller:
-    """Return whoever made the schedule, with no more rights than to start runs."""
+    """Return the owner of the schedule. All but the local owner may only start runs."""
     if not schedule.owner:
         return LOCAL_OWNER
     return Caller(schedule.owner, frozenset({"start"}), context=schedule.context)

@@ -1,6 +1,6 @@
 """When a schedule fires: cron, interval or once, in a time zone. Pure functions of time.
 
-The law: fire times are whole seconds since the epoch, they only grow, and they follow from the
+Invariant: fire times are whole seconds since the epoch, they only grow, and they follow from the
 schedule alone, so that all replicas agree on them.
 
 Where clocks are changed, a cron expression does what Debian's cron does. A fixed time that is
@@ -34,7 +34,7 @@ class CronTimes(msgspec.Struct, frozen=True, tag="cron", omit_defaults=True):
 
 
 class IntervalTimes(msgspec.Struct, frozen=True, tag="interval"):
-    """Every so many seconds, counted from a moment."""
+    """Every `every_s` seconds, counted from a moment."""
 
     every_s: int
     start: int

@@ -1,8 +1,9 @@
 """Delivers the messages of one webhook, while this process holds its lease.
 
-The law: messages about a session go out in the order of its facts, and the next one only after the
-one before was taken. The cursor moves after a message was delivered, so that a process which dies
-in between delivers it again: at least once, with the same id. Sessions do not wait for one another.
+Invariant: messages about a session go out in the order of its facts, and the next one only after
+the one before was taken. The cursor moves after a message was delivered, so that a process which
+dies in between delivers it again: at least once, with the same id. Sessions do not wait for one
+another.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ AT_ONCE = 16
 BACK_OFF_S = (2.0, 10.0, 30.0, 120.0, 600.0, 1_800.0, 3_600.0)
 """Between two attempts; the last one counts for all further ones."""
 GIVE_UP_S = 3 * 24 * 3600.0
-"""A message that was tried for so long is given up, and the next one's turn comes."""
+"""A message that was tried for this long is given up, and the next one is sent."""
 _log = get_logger(__name__)
 
 
@@ -45,7 +46,7 @@ class HookSource:
 
 
 class HookDelivery:
-    """The work for one webhook. It belongs to whoever holds the lease."""
+    """The work for one webhook. It belongs to the holder of the lease."""
 
     def __init__(
         self,

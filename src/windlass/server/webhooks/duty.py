@@ -1,7 +1,7 @@
 """All webhooks of a service: each is delivered by the one process that holds its lease.
 
-The law: the lease is that of the journal, so it is free the moment its holder dies, and another
-process goes on where the cursors stand.
+Invariant: the lease is that of the journal, so it is free the moment its holder dies, and another
+process resumes at the cursors.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class WebhookDuty:
         """By owner and session: whether it is theirs."""
 
     async def run(self) -> None:
-        """Work until it is cancelled; then let go of the leases."""
+        """Work until it is cancelled; then release the leases."""
         try:
             while True:
                 try:
@@ -93,7 +93,7 @@ class WebhookDuty:
             await self.close()
 
     async def close(self) -> None:
-        """Let go of all webhooks, so that others can go on with them."""
+        """Release all webhooks, so that others can take them over."""
         await self._let_go(list(self._held))
 
     async def look(self) -> None:
@@ -130,7 +130,7 @@ class WebhookDuty:
         except WindlassError as error:
             _log.warning("webhook %s: %s", held.hook.name, error)
             await self._start_anew(held)
-        except Exception:  # noqa: BLE001 - logged; others go on
+        except Exception:  # noqa: BLE001 - logged; others continue
             _log.exception("webhook %s failed", held.hook.name)
             await self._start_anew(held)
 

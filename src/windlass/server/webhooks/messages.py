@@ -1,7 +1,7 @@
 """What a webhook says: pure functions from facts to messages.
 
-The law: a message follows from the facts alone, and so does its id, whoever sends it and however
-often. What was said in a session is in it only if the webhook was made with `content`.
+Invariant: a message follows from the facts alone, and so does its id, no matter which process sends
+it and how often. What was said in a session is in it only if the webhook was made with `content`.
 """
 
 import hashlib
@@ -118,7 +118,7 @@ def messages_of_fact(hook: Webhook, reading: SessionReading, fact: Fact) -> list
             asked = [(question.session, question.call_id) for question in questions]
         case _:
             return []
-    # A question that was answered meanwhile needs nobody any more.
+    # A question that was answered meanwhile needs no message.
     waiting = [reading.questions[place] for place in asked if place in reading.questions]
     return [_question_message(hook, reading, fact, question) for question in waiting]
 

@@ -1,6 +1,6 @@
 """The page behind a link: one question with its full arguments, and two buttons.
 
-The law: opening the page changes nothing. What is shown is text, never markup; the page has no
+Invariant: opening the page changes nothing. What is shown is text, never markup; the page has no
 script, and its style is fixed by its hash.
 """
 

@@ -1,7 +1,7 @@
 """Signatures of webhooks, as the Standard Webhooks specification writes them.
 
-The law: what is signed is the id, the time and the exact bytes of the body, so that nobody can
-change a message, send it again much later, or send one of their own.
+Invariant: the signature covers the id, the time and the exact bytes of the body, so that an
+attacker cannot change a message, send it again much later, or forge one.
 """
 
 import base64
@@ -26,7 +26,7 @@ def make_secret() -> str:
 
 
 def check_secret(secret: str) -> str:
-    """Return a secret that somebody chose. Raises ConfigError if it is not one."""
+    """Return a secret that a user chose. Raises ConfigError if it is not one."""
     if not SECRET_BYTES_MIN <= len(_key_of(secret)) <= SECRET_BYTES_MAX:
         raise ConfigError(
             f"the secret of a webhook is {SECRET_PREFIX} and {SECRET_BYTES_MIN} to "
@@ -51,7 +51,7 @@ def verify_webhook(
 ) -> str:
     """Return the id of a message that was received. Raises ValueError if it is not genuine.
 
-    `headers` are looked up in lower case. A message may come twice: its id tells.
+    `headers` are looked up in lower case. A message may come twice, with the same id.
     """
     message_id = headers.get("webhook-id", "")
     timestamp = headers.get("webhook-timestamp", "")

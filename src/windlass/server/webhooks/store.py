@@ -58,7 +58,7 @@ class WebhookStore(OwnedRecords[Webhook]):
         self._now = now
 
     async def create_webhook(self, new: NewWebhook) -> Webhook:
-        """Keep a new webhook. It tells of what happens from now on.
+        """Keep a new webhook. It reports what happens from now on.
 
         Raises ConfigError if it cannot be used, or if the owner has one of that name.
         """
@@ -105,7 +105,7 @@ class WebhookStore(OwnedRecords[Webhook]):
             try:
                 cursor = msgspec.json.decode(record.data, type=HookCursor)
             except msgspec.DecodeError as error:
-                # Its session counts as one that nothing was told of: better twice than never.
+                # Its session counts as one that was never reported: better twice than never.
                 _log.warning("a cursor of webhook %s cannot be read: %s", full_name(hook), error)
                 continue
             found[cursor.session] = cursor

@@ -7,7 +7,7 @@ import msgspec
 from windlass.server.access import Caller, Role
 
 HookEvent = Literal["question", "ended", "failed"]
-"""What a webhook tells of: a question waits for a person, a run has ended, a run has failed."""
+"""What a webhook reports: a question waits for a person, a run has ended, a run has failed."""
 HookFormat = Literal["standard", "ntfy"]
 """`standard`: JSON, signed as Standard Webhooks. `ntfy`: a line of text, with its title, priority
 and link in headers, as push services take it."""
@@ -21,7 +21,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     owner: str = ""
     sees_all: bool = False
-    """Whether it tells of the sessions of all owners: an admin made it."""
+    """Whether it reports the sessions of all owners: an admin made it."""
     url: str
     secret: str
     events: tuple[HookEvent, ...] = ALL_EVENTS
@@ -41,7 +41,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def caller_of(hook: Webhook) -> Caller:
-    """Return on whose behalf a webhook tells and answers: an admin's may for every owner."""
+    """Return on whose behalf a webhook reports and answers: an admin's may for every owner."""
     role: Role = "admin" if hook.sees_all else "answer"
     return Caller(hook.owner, frozenset({role}))
 
