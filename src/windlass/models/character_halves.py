@@ -36,7 +36,7 @@ _LONE_ESCAPE_BYTES = len(rb"\ud83d")
 
 
 def replace_halves(data: bytes) -> bytes | None:
-    """Return the JSON of an event with a stand-in for each lone half; None if it has none."""
+    """Return the JSON of an event with each lone half replaced; None without lone halves."""
     replaced = _ESCAPES.sub(_stand_in, data)
     return replaced if replaced != data else None
 

@@ -63,7 +63,7 @@ def choose_effort(prompt: Prompt) -> Effort:
 
 def _prompt_chars(prompt: Prompt) -> int:
     for message in reversed(prompt.messages):
-        # Notes are user messages that the runtime adds while the run goes on.
+        # Notes are user messages that the runtime adds during a run.
         if isinstance(message, UserMessage) and not message.note:
             return len(message.text)
     return 0

@@ -20,7 +20,7 @@ from windlass.core.setup import ModelInfo, Price
 from windlass.core.suggestions import find_near_names, suggest_names
 
 _PRICES_PATH = Path(__file__).with_name("prices.json")
-# The same models under another API have no list of their own.
+# The same models under another API share the list.
 _LISTED_VENDOR = {"openai-chat": "openai"}
 # A date, as in `-2026-01-31` or `-20260131`, or a counter, as in `-001`.
 _SNAPSHOT_SUFFIX = re.compile(r"-(?:(20\d\d)-?([01]\d)-?([0-3]\d)|00\d)$")
@@ -48,7 +48,7 @@ class ModelListing(msgspec.Struct, frozen=True, kw_only=True):
     deprecated: bool = False
 
     def highest_price(self, window: int | None) -> Price:
-        """Return the price that covers any prompt that fits into a window of so many tokens."""
+        """Return the price that covers any prompt that fits into a window of `window` tokens."""
         if self.long is None or self.long_above is None:
             return self.price
         fits_below = window is not None and window <= self.long_above

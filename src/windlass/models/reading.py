@@ -50,7 +50,7 @@ def build_usage(
 
 
 def refused_call_note(problem: str, written: str = "") -> str:
-    """Return what a model is told whose reply the provider refused because of a call in it."""
+    """Return the note to a model whose reply the provider refused because of a call in it."""
     quoted = f" You wrote: {clip_line(written, REFUSED_CHARS_MAX)}" if written else ""
     return (
         f"The provider refused your last reply, because it called a tool wrongly: {problem}{quoted}"

@@ -45,7 +45,7 @@ _decode_reply = msgspec.json.Decoder(_CachedReply).decode
 class CachedModel:
     """A model whose replies are kept in a folder, and given again for the same request.
 
-    Replies that were cut off at the output limit are not kept. Delete the folder to ask anew.
+    Replies that were cut off at the output limit are not kept. Delete the folder to ask again.
     Raises ConfigError if the folder cannot be made.
     """
 
@@ -53,7 +53,7 @@ class CachedModel:
         self._model: Model = resolve_model(model) if isinstance(model, str) else model
         self._folder = Path(folder)
         try:
-            # A reply may hold what nobody else should read.
+            # A reply may hold what other users should not read.
             make_private_folder(self._folder)
         except OSError as error:
             raise ConfigError(
@@ -98,7 +98,7 @@ class CachedModel:
                     pieces.clear()
                 elif not isinstance(piece, UsageDelta | StreamOpened):
                     pieces.append(piece)
-                # Kept before it is passed on: behind the end of a reply, nobody asks for more.
+                # Kept before it is passed on: after the end of a reply, the caller stops iterating.
                 if isinstance(piece, ReplyEnd) and piece.stop != "length":
                     _write_reply(path, _CachedReply(_VERSION, self.info.name, pieces))
                 yield piece
@@ -141,7 +141,7 @@ def _read_reply(path: Path) -> _CachedReply | None:
 
 
 def _write_reply(path: Path, reply: _CachedReply) -> None:
-    """Write the file as a whole, so that nobody reads half of it."""
+    """Write the file as a whole, so that no reader sees half of it."""
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=".new")
     with os.fdopen(handle, "wb") as file:
         file.write(msgspec.json.encode(reply))

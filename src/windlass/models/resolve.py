@@ -239,7 +239,7 @@ def _is_claude(model: str) -> bool:
 def _find_key(
     vendor: VendorConfig, key: str | Secret | None, environ: Mapping[str, str]
 ) -> Secret | None:
-    """Return the argument, else the key in the vendor's variable; None if there is none."""
+    """Return the argument, else the key in the vendor's variable, else None."""
     value = key.reveal() if isinstance(key, Secret) else key
     variable = vendor.key_env or ""
     source = "The key" if value else variable

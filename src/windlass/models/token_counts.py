@@ -1,4 +1,4 @@
-"""How many tokens a prompt has: as the provider counts them, or as near as can be told.
+"""How many tokens a prompt has: as the provider counts them, or as a close estimate.
 
 Invariant: a count says whether it is exact. Vendors that have an endpoint for it are asked; for all
 others the text is estimated by its characters. No tokenizer is shipped or fetched: what a model
@@ -111,7 +111,7 @@ def _message_text(message: Message) -> str:
 
 
 async def _ask_provider(model: HttpModel, prompt: Prompt) -> int | None:
-    """Return what the provider counts; None if it has no endpoint for that."""
+    """Return what the provider counts; None if it lacks an endpoint for that."""
     count = _find_counter(model)
     if count is None:
         return None
@@ -241,7 +241,7 @@ def _count_bedrock(path: str, body: _Body) -> tuple[str, _Body, str]:
     return counting, {"input": {"converse": asked}}, "inputTokens"
 
 
-def _count_vllm(path: str, body: _Body) -> tuple[str, _Body, str]:  # noqa: ARG001 - the endpoint stands beside the API
+def _count_vllm(path: str, body: _Body) -> tuple[str, _Body, str]:  # noqa: ARG001 - the endpoint is not below the API's path
     return "//tokenize", _pick(body, "model", "messages", "tools"), "count"
 
 

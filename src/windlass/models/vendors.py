@@ -26,7 +26,7 @@ class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     effort: Literal[
         "none", "reasoning_effort", "reasoning", "enable_thinking", "thinking", "template"
     ] = "none"
-    """How the server is told how much to think; with `none` it cannot be told."""
+    """How a request sets the amount of thinking; with `none` it cannot."""
     effort_off: str = "none"
     """The value of `reasoning_effort` that switches thinking off; empty if nothing does."""
     thinking_back: Literal["", "reasoning_content", "reasoning"] = ""
@@ -36,7 +36,7 @@ class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     required_choice: Literal["required", "any", "auto"] = "required"
     """The server's word for "call some tool"; `auto` if it has none."""
     named_choice: bool = True
-    """Can be told which tool to call."""
+    """Accepts the name of the tool to call."""
     parallel_choice: bool = True
     """Accepts `parallel_tool_calls`."""
     json_schema: Literal["always", "without_tools", "never"] = "without_tools"
@@ -53,13 +53,13 @@ class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     grammar_below: float = 0.0
     """Models of fewer billions of weights get the `grammar` protocol, unless the caller says.
 
-    Only for servers that enforce a schema. How large a model is, its name says, or its file.
+    Only for servers that enforce a schema. The size of a model comes from its name or its file.
     """
     calls_in_words: bool = False
-    """Calls that its models write as text count wherever they stand in a reply.
+    """Calls that its models write as text count anywhere in a reply.
 
-    For servers of small models, which cannot be told apart from their words. Elsewhere such text
-    counts only if it is the whole reply: a large model may write it as an example.
+    For servers of small models, whose calls cannot be distinguished from their words. Elsewhere
+    such text counts only if it is the whole reply: a large model may write it as an example.
     """
     bridge: str = ""
     """What the model is made to say between tool results and a user message.
@@ -79,7 +79,7 @@ class VendorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     key_env: str | None = None
     """The environment variable that holds the key."""
     cloud: CloudName = ""
-    """The cloud that it belongs to: its credentials count as well, where there is no key."""
+    """The cloud that it belongs to: without a key, its credentials are used."""
     sign_in: str = ""
     """How to get in without a key, as the end of a sentence for people."""
     url_example: str = "http://localhost:8000/v1"

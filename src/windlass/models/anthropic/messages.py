@@ -1,8 +1,8 @@
 """Anthropic's messages API.
 
 Invariant: the encoded history holds no cache marks. A mark that moves would change bytes that were
-sent before. So the moving mark is the request's own `cache_control` field, which the API applies to
-the last block by itself, and a fixed mark stands where the tools and the system prompt end.
+sent before. So the moving mark is the request's own `cache_control` field, which the API itself
+applies to the last block, and a fixed mark follows the tools and the system prompt.
 
 Thinking goes back unchanged to the model that produced it. Its signatures cover everything
 that was said before, which is one more reason never to rewrite history.
@@ -66,7 +66,7 @@ class AnthropicMessages(Dialect):
         elif self._cache_marks:
             head["cache_control"] = _CACHE_MARK
         if prompt.tools:
-            # The fixed mark stands behind the tools only if no system prompt follows them.
+            # The fixed mark follows the tools only if there is no system prompt after them.
             head["tools"] = _encode_tools(prompt, marked=self._cache_marks and not prompt.system)
         if prompt.system:
             mark = {"cache_control": _CACHE_MARK} if self._cache_marks else {}

@@ -1,7 +1,7 @@
-"""How Claude is told how much to think: each generation of the models has another way.
+"""How requests set the amount of thinking: each generation of Claude has its own way.
 
-Up to 4.5 it takes a budget in tokens; from 4.6 on an effort, and the model decides by itself. From
-5 on thinking is on by default, and most later models cannot switch it off: for those, `off` is the
+Up to 4.5 it takes a budget in tokens; from 4.6 on it takes an effort, and the model decides. From 5
+on thinking is on by default, and most later models cannot switch it off: for those, `off` is the
 lowest effort. A name that is not Claude's belongs to another server with this API; those take
 budgets.
 """

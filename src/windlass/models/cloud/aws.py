@@ -7,8 +7,8 @@ containers and virtual machines. It reads the process's environment and the user
 project's `.env` cannot say where it looks.
 
 Invariant: no service is asked and no command is run before the first request. What is signed is
-what is sent, byte by byte: the path as it stands in the URL, the headers that are named, and the
-hash of the body. The secret key is never sent.
+what is sent, byte by byte: the path exactly as in the URL, the headers that are named, and the hash
+of the body. The secret key is never sent.
 """
 
 import hmac

@@ -53,7 +53,7 @@ def azure_address(
 
 
 def find_azure_signer(environ: Mapping[str, str]) -> BearerSigner | None:
-    """Return a signer with the identity of the environment or machine; None if there is none."""
+    """Return a signer with the identity of the environment or machine, if there is one."""
     if token := environ.get("AZURE_OPENAI_AD_TOKEN", "").strip():
         return _fixed_signer(Secret(token))
     is_machine = _AZURE_MACHINE in read_machine_facts()

@@ -74,7 +74,7 @@ def vertex_address(
 
 
 def find_google_identity(environ: Mapping[str, str]) -> GoogleIdentity | None:
-    """Return the account of the environment or of this machine; None if there is none.
+    """Return the account of the environment or of this machine, if there is one.
 
     Raises ConfigError if a credentials file cannot be used.
     """

@@ -1,7 +1,7 @@
 """Reads the events of Gemini's generateContent API.
 
-Invariant: only a `finishReason`, or the notice that the prompt was blocked, ends a reply. There
-is no other end marker. Some proxies send `STOP` before the first content, so that one ends a reply
+Invariant: only a `finishReason`, or the notice that the prompt was blocked, ends a reply. The API
+sends no other end marker. Some proxies send `STOP` before the first content, so `STOP` ends a reply
 only if nothing follows. If the API itself calls a reply malformed, that is an error, and another
 attempt may succeed.
 """
@@ -44,7 +44,7 @@ _MALFORMED_REASONS = frozenset(
 )
 """The model made a mistake, and not the request. The next attempt may succeed."""
 _REFUSED_CALLS = frozenset(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"))
-"""Those of them that are about a call, so that the model can be told."""
+"""Those of them that are about a call, so that the model gets a note about it."""
 
 
 class _GeminiCall(msgspec.Struct):

@@ -304,7 +304,7 @@ class _PieceReader:
 
 
 def _name_quota(info: ModelInfo, endpoint: ModelEndpoint) -> str:
-    """Return a name for the quota of a model; it tells keys apart and does not give them away."""
+    """Return a name for the quota of a model; it differs for each key and does not reveal it."""
     host = urlsplit(endpoint.target.url).netloc.rpartition("@")[2]
     key = endpoint.key.reveal() if endpoint.key else ""
     digest = hashlib.sha256(f"{host}\0{key}".encode()).hexdigest()[:12]

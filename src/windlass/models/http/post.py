@@ -66,7 +66,7 @@ _sessions: dict[asyncio.AbstractEventLoop, tuple["aiohttp.ClientSession", _Sessi
 
 @dataclass(slots=True)
 class ReplyProgress:
-    """What the reader of a reply tells the connection that the reply comes from."""
+    """What the reader of a reply reports to the connection that the reply comes from."""
 
     reader: FinishingReader | None = None
     """Knows whether the model has finished although the end marker has not come."""
@@ -174,7 +174,7 @@ def _leave_response(response: "aiohttp.ClientResponse", *, reply_ended: bool) ->
 async def _read_rest(response: "aiohttp.ClientResponse") -> None:
     """Read to the end of a response, so that its connection can be used again.
 
-    A server that keeps the response open, or goes on sending, loses the connection.
+    A server that keeps the response open, or keeps sending, loses the connection.
     """
     import aiohttp
 
@@ -210,7 +210,7 @@ async def loop_session() -> "aiohttp.ClientSession":
 
 async def _open_session(loop: asyncio.AbstractEventLoop) -> _SessionOpener:
     # A generator, because a loop that shuts down closes its open async generators: the session is
-    # closed with its loop, and nobody has to remember to do it.
+    # closed with its loop, and callers need not remember to do it.
     import aiohttp
 
     # The number of requests at a time is limited elsewhere, and not by the pool.

@@ -25,7 +25,7 @@ _REFUSALS = range(300, 500)
 _SERVER_ERRORS = range(500, 600)
 
 # A prompt that is too long. Only this class of error makes the loop compact the conversation, so a
-# missed phrase ends runs that could have gone on.
+# missed phrase ends runs that could have continued.
 _OVERFLOW_WORDS = re.compile(
     r"context_length_exceeded|exceed_context_size|request_too_large|string_above_max_length"
     r"|model_max_prompt_tokens_exceeded"
@@ -41,7 +41,7 @@ _OVERFLOW_WORDS = re.compile(
     r"|larger than the maximum context|context window (?:exceeded|is full|limit)",
     re.IGNORECASE,
 )
-# The account has no money left, which looks like a rate limit by its status.
+# The account is out of money, which has the status of a rate limit.
 _QUOTA_WORDS = re.compile(
     r"insufficient_quota|exceeded your current quota|billing|insufficient (?:balance|credits|funds)"
     r"|credit balance is too low|requires more credits|arrearage|quota_exceeded_permanently",
@@ -190,7 +190,7 @@ def _refused_call_error(
 ) -> ModelError:
     """Return the error for a reply that the provider refused because it called a tool wrongly.
 
-    The status blames the request, but the mistake is the model's: told of it, it may do better.
+    The status blames the request, but the mistake is the model's, which may correct it.
     """
     problem = mask_keys(report.message) or "the call could not be read"
     error: object = report.error

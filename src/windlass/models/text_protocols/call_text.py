@@ -1,6 +1,6 @@
-"""Parses a call that a model wrote out as JSON text: its name, and its arguments as they stand.
+"""Parses a call that a model wrote out as JSON text: its name, and its arguments unchanged.
 
-Invariant: nothing is repaired here. Text that is not JSON goes on raw to the repair stage, which
+Invariant: nothing is repaired here. Text that is not JSON is passed raw to the repair stage, which
 records what it does. A call that was cut off stays cut off, so that it never runs.
 """
 
@@ -46,8 +46,8 @@ def parse_call(body: str, *, cut: bool = False) -> WrittenCall:
         if arguments == "null":
             arguments = ""
         return WrittenCall(name, arguments, complete=True)
-    # The arguments may stand beside the name, without a field of their own. Whether they do is for
-    # the tool's schema to decide, so the whole text is passed on.
+    # The arguments may be next to the name, without a field of their own. The tool's schema decides
+    # whether they are, so the whole text is passed on.
     return WrittenCall(name, text if fields or not name else "", complete=True)
 
 
@@ -90,7 +90,7 @@ def _guess_call(text: str, *, cut: bool) -> WrittenCall:
     rest = text[key.end() :]
     if not cut:
         return WrittenCall(name, _trim_arguments(rest), complete=False)
-    # Arguments of a cut call may look complete, but nobody knows what was to follow. The whole
+    # Arguments of a cut call may look complete, but it is unknown what was to follow. The whole
     # text is passed on instead, so that they are refused.
     looks_complete = isinstance(read_strict(rest), ReadJson)
     return WrittenCall(name, text if looks_complete else rest, complete=False)

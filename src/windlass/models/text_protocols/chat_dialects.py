@@ -48,7 +48,7 @@ def build_chat_dialect(
 
 
 def read_model_size(text: str) -> float | None:
-    """Return the billions of weights that a name such as `qwen2.5-coder:1.5b` or a label tells."""
+    """Return the billions of weights in a name such as `qwen2.5-coder:1.5b` or in a label."""
     sizes = [
         float(number) / (1_000 if unit in "mM" else 1) for number, unit in _MODEL_SIZE.findall(text)
     ]

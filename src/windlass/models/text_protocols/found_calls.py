@@ -28,7 +28,7 @@ FENCED_TEXT_ORIGIN = "fenced_text"
 TEXT_ORIGINS = frozenset((PLAIN_TEXT_ORIGIN, FENCED_TEXT_ORIGIN))
 
 HEAD_CHARS_MAX = 400
-"""Text is held back for so many characters at most before it must look like a call."""
+"""Text is held back for at most this many characters before it must look like a call."""
 
 _CALL_KEYS = frozenset(("name", "arguments", "parameters", "type", "id"))
 _START = re.compile(r"```|\{")

@@ -122,7 +122,7 @@ def answer_name(prompt: Prompt) -> str:
 
 
 def answer_spec(prompt: Prompt) -> ToolSpec:
-    """Return the function that answers, as the model is told of it."""
+    """Return the function that answers, as it is described to the model."""
     text = {"type": "string", "description": "The answer, in words."}
     parameters = _object_schema({"text": text})
     if prompt.output_schema is not None:
@@ -131,11 +131,11 @@ def answer_spec(prompt: Prompt) -> ToolSpec:
 
 
 def shorten_signature(spec: ToolSpec) -> ToolSpec:
-    """Return a tool as a small model is told of it; the schema of a reply stays the whole one.
+    """Return a tool as it is described to a small model; the schema of a reply stays complete.
 
-    Such a model gives every argument that it sees in a signature, with a value that it makes up, so
-    optional parameters stand in words behind the description. And it takes an example for the value
-    that is wanted, so examples are left out.
+    Such a model passes every argument that it sees in a signature, with a made-up value, so
+    optional parameters are described in words after the description. It also mistakes an example
+    for the wanted value, so examples are left out.
     """
     properties: Mapping[str, Any] = spec.parameters.get("properties", {})
     required = spec.parameters.get("required", ())
@@ -213,7 +213,7 @@ def reply_schema(prompt: Prompt) -> JsonObject:
 
 
 def needs_call(prompt: Prompt) -> bool:
-    """Whether the user told the model to use a tool, and it has not called one since.
+    """Whether the user asked the model to use a tool, and it has not called one since.
 
     A small model that may answer does so from imagination.
     """
@@ -230,8 +230,8 @@ def needs_call(prompt: Prompt) -> bool:
 def repeats_itself(prompt: Prompt) -> bool:
     """Whether the model just made the same call twice, and got the same result.
 
-    It then has to answer. A small model would go on until the run is stuck, or call other tools
-    with whatever it has.
+    It then has to answer. A small model would repeat the call until the run is stuck, or call other
+    tools with whatever it has.
     """
     results = [message for message in prompt.messages[-3:] if isinstance(message, ToolResults)]
     if len(results) != 2 or not isinstance(prompt.messages[-1], ToolResults):  # noqa: PLR2004 - a pair
@@ -246,7 +246,7 @@ def _as_made(outcome: CallOutcome) -> tuple[str, str, str]:
 
 
 def _tells_to_call(text: str, names: Sequence[str]) -> bool:
-    # A name such as get_weather is not a word, so whoever writes it means the tool.
+    # A name such as get_weather is not a word, so a user who writes it means the tool.
     if any("_" in name and name in text for name in names):
         return True
     pattern = _TOLD_TO_CALL.format(names="|".join(map(re.escape, names)))
@@ -283,7 +283,7 @@ def _object_schema(properties: JsonObject) -> JsonObject:
 
 
 def hoist_definitions(schema: Mapping[str, Any], owner: str, definitions: JsonObject) -> JsonObject:
-    """Return a schema that may stand inside another one.
+    """Return a schema that can be nested in another one.
 
     References in a schema count from the root, so its definitions move to `definitions`, the ones
     of the outer schema, under names that begin with `owner`.

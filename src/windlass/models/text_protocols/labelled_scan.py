@@ -116,7 +116,7 @@ class LabelScan:
         return not (in_arguments and ends_in_string("".join(self._body) + text[: found.start()]))
 
     def _undecided_start(self, text: str) -> int:
-        """Return where white space or the beginning of a label stands at the end of a text."""
+        """Return where white space or a partial label begins at the end of a text."""
         labels = (THINK_END,) if self._section == "think" else tuple(self._labels)
         longest = max(map(len, labels))
         for at in range(max(0, len(text) - longest), len(text)):

@@ -5,7 +5,7 @@
 Invariant: text is held back only while it can still become a call, or once a call was found: if the
 model makes a native call after all, its text was not meant as one. What counts as a call is decided
 by `found_calls`. For most models the whole reply must be one call; for those that mix calls with
-words, a call may stand anywhere.
+words, a call may be anywhere.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ class NativeCalls(Dialect):
 class PlainCallScan:
     """Finds the calls that the text of a reply may hold.
 
-    `anywhere`: they may stand among words. Otherwise the whole text must be one call.
+    `anywhere`: calls may be mixed with words. Otherwise the whole text must be one call.
     """
 
     def __init__(self, tools: tuple[ToolSpec, ...], *, anywhere: bool = False) -> None:

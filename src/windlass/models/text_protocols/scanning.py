@@ -11,7 +11,7 @@ from windlass.models.http.sse import SseEvent
 from windlass.models.openai.chat_reader import ChatReader
 
 KEEP_ALIVE = TextDelta("")
-"""Replaces text that is held back: it shows nothing, but tells the watchdog that text came."""
+"""Replaces text that is held back: it shows nothing, but lets the watchdog see that text came."""
 
 
 class ReplyScan(Protocol):

@@ -4,7 +4,7 @@
     {"name": "read", "arguments": {"path": "a.txt"}}
     </tool_call>
 
-Invariant: for the model everything is text, and for the loop none of it is. The tools stand in the
+Invariant: for the model everything is text, and for the loop none of it is. The tools are in the
 system prompt, calls in the model's text, results in the user's; the reader returns the same pieces
 as that of any other dialect. The prompt is byte for byte the one that such models were trained on.
 """
