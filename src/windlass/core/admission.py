@@ -27,7 +27,7 @@ def read_priority(context: Mapping[str, Any]) -> int:
 
 
 class QueuePlace(msgspec.Struct, frozen=True, order=True):
-    """Where an item stands in a fair queue: by priority, then by its group's share, then by age."""
+    """The place of an item in a fair queue: by priority, then by its group's share, then by age."""
 
     rank: int
     start: float
@@ -63,7 +63,7 @@ class FairQueue(Generic[ItemT]):
         place, item = heapq.heappop(self._heap)
         self._served_upto = max(self._served_upto, place.start)
         if not self._heap:
-            # Nobody waits, so nobody has had more than another.
+            # The queue is empty, so no group is ahead of another.
             self._group_ends.clear()
             self._served_upto = 0.0
         return item

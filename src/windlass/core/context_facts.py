@@ -15,7 +15,7 @@ NoteReason = Literal["same_call", "refused_reply"]
 
 
 class NoteGiven(PlacedEvent, frozen=True, tag="NoteGiven"):
-    """The runtime tells the model something, as a note in the transcript."""
+    """The runtime adds a note for the model to the transcript."""
 
     masked_fields: ClassVar = ("text",)
     text: str
@@ -41,7 +41,7 @@ class ContextCompacted(PlacedEvent, frozen=True, tag="Compacted"):
     charge: Charge | None = None
     messages_saved: int = 0
     tokens_saved: int = 0
-    """What the view became shorter by. Only live watchers are told: no record has it."""
+    """What the view became shorter by. Only live watchers see it: it is not recorded."""
 
     def describe(self) -> str:
         """Say in words what happened, for `windlass explain` and the terminal."""
@@ -68,7 +68,7 @@ class UndoneCall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     by: str
     """The call that undoes it."""
     kind: ResultKind
-    """What became of it. All but `value` means that it may have had its effect."""
+    """The kind of its result. All but `value` mean that it may have had its effect."""
     result: str
     """The text that it returned, as the model saw it."""
     snapshot: str = ""

@@ -1,8 +1,9 @@
 """The facts of a run that is spoken to from outside: steering, pauses, raised limits, mail.
 
-Whoever has the journal may post a message to a run (`core/mail.py`). The driver takes the messages
-in order, and writes each of them down as one fact that carries the number of the message. The fold
-remembers the last number, so that each message counts exactly once, whatever crashes in between.
+Any process with the journal may post a message to a run (`core/mail.py`). The driver takes the
+messages in order, and writes each of them down as one fact that carries the number of the message.
+The fold remembers the last number, so that each message counts exactly once, whatever crashes in
+between.
 
 All of them are members of the union in `core/events.py`, which says what a fact declares.
 """
@@ -25,7 +26,7 @@ from windlass.core.phrases import (
 from windlass.core.text_clip import printable_line
 
 PauseCause = Literal["asked", "budget", "deaths"]
-"""Why a run is paused: somebody asked for it, money is used up, or a call kills its process."""
+"""Why a run is paused: a caller asked for it, money is used up, or a call kills its process."""
 
 
 class SessionProgress(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -63,12 +64,12 @@ class SteeringTaken(PlacedEvent, frozen=True, tag="Heeded"):
 
 
 class RunPaused(PlacedEvent, frozen=True, tag="RunPaused"):
-    """The run is to stop before its next request, until somebody continues it.
+    """The run is to stop before its next request, until a caller continues it.
 
     Calls of the open step still run to their end. Then the driver releases the run. With the cause
     `budget` the rules paused it: its money or tokens are used up, and raising the limit continues
     it as well. With the cause `deaths` a call of it, or of a sub-agent, took its process down: the
-    call runs once more if somebody continues the run.
+    call runs once more if a caller continues the run.
     """
 
     masked_fields: ClassVar = ("reason", "by")
@@ -88,7 +89,7 @@ class RunPaused(PlacedEvent, frozen=True, tag="RunPaused"):
 
 
 class RunContinued(PlacedEvent, frozen=True, tag="RunContinued"):
-    """Somebody ends the pause of a run."""
+    """A caller ends the pause of a run."""
 
     masked_fields: ClassVar = ("by",)
     from_outside: ClassVar = True
@@ -100,7 +101,7 @@ class RunContinued(PlacedEvent, frozen=True, tag="RunContinued"):
 
 
 class RunReleased(PlacedEvent, frozen=True, tag="RunReleased"):
-    """The driver lets go of a run that has not ended: any process can go on with it.
+    """The driver releases a run that has not ended: any process can resume it.
 
     The attempt in flight is settled by what had streamed, and does not count as a failure. A call
     that had started and has no result is treated as after a crash.
@@ -118,7 +119,7 @@ class RunReleased(PlacedEvent, frozen=True, tag="RunReleased"):
 
 
 class LimitsRaised(PlacedEvent, frozen=True, tag="LimitsRaised"):
-    """Somebody raises the limits of the run. They stand above those of any driver's setup."""
+    """A caller raises the limits of the run. They override those of any driver's setup."""
 
     masked_fields: ClassVar = ("by",)
     from_outside: ClassVar = True
@@ -170,8 +171,8 @@ class NestedQuestion(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class CallWaiting(PlacedEvent, frozen=True, tag="CallWaiting"):
     """The sub-agent of a call waits for a person, so this run waits as well.
 
-    It is recorded when no other call of the step can move. The call runs again, and its sub-agent
-    goes on, when the run is resumed.
+    It is recorded when no other call of the step can move. When the run is resumed, the call runs
+    again, and its sub-agent continues.
     """
 
     masked_fields: ClassVar = ("questions",)

@@ -2,15 +2,15 @@
 
 WindlassError
 ├── ModelError            the runtime acts: it waits and asks again, or gives up (see `Fault`)
-├── ForModel              the model acts: it reads the message, and the run goes on
+├── ForModel              the model acts: it reads the message, and the run continues
 │   └── ModelRetry        raised by a tool to ask the model for a better call
-├── ForOperator           a person acts: the request cannot be carried out as it stands
+├── ForOperator           a person acts: the request cannot be carried out as it is
 │   ├── ConfigError       an argument, a setting, a key or a name is wrong
 │   │   └── FolderNotTrusted  a folder has settings that no person has trusted
 │   ├── SessionBusy       another driver holds this session
 │   ├── MailboxFull       too many messages wait for this session
 │   ├── MailRejected      a message could not be taken, and a fact says why
-│   ├── RecordConflict    somebody else changed a shared record first: read it again
+│   ├── RecordConflict    another process changed a shared record first: read it again
 │   ├── UpgradeUnfinished  the journal is shared with an older version until the upgrade is finished
 │   ├── RunUnfinished     the last run of this session has not ended: resume or cancel it
 │   ├── NothingToDo       there is no open run or question to act on
@@ -19,7 +19,7 @@ WindlassError
 │   ├── SetupDrifted      the run was recorded with another configuration: consent is needed
 │   ├── WorkspaceMissing  the folder that the session works in is not on this machine
 │   └── JournalFailed     the store did not accept or return a record
-├── JournalCorrupt        nobody can act: the record contradicts itself
+├── JournalCorrupt        no action helps: the record contradicts itself
 │   └── IllegalFact       a fact that cannot follow the facts before it
 └── RunFailed             a run ended as `failed`; carries its result
     ├── FailedByModel     the provider's errors outlasted the attempts
@@ -103,7 +103,7 @@ class ModelError(WindlassError):
 
 
 class ForModel(WindlassError):
-    """The model must act: it reads the message, and the run goes on."""
+    """The model must act: it reads the message, and the run continues."""
 
 
 class ModelRetry(ForModel):

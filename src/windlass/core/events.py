@@ -98,7 +98,8 @@ RULES_VERSION = 4
 """The version of the rules, which each run records when it is opened and when it is resumed.
 
 Raise it when a replay of an older session would differ: when `decide`, the fold, the notes, the
-estimates or the reservations change. A new field, or a choice that nobody has made yet, does not.
+estimates or the reservations change. A new field, or a new option that no session has used yet,
+does not require that.
 """
 
 
@@ -125,7 +126,7 @@ class RunStarted(PlacedEvent, frozen=True, tag="RunStarted"):
     agent: str = ""
     """The name of the agent; empty if it has none."""
     earlier: tuple[Message, ...] = ()
-    """A conversation from elsewhere; only the first run of a session can go on with one."""
+    """A conversation from elsewhere; only the first run of a session can continue one."""
     key: str = ""
     """The caller's own name for this start: the same key never begins a second run."""
     trace: str = ""
@@ -137,7 +138,7 @@ class RunStarted(PlacedEvent, frozen=True, tag="RunStarted"):
     depends on who watches; empty: as the setup says."""
     driver: str = ""
     """A random name of the driver. Without it, two drivers that open a run at the same place, while
-    a clock stands still, would write the same record, and each would take it for its own."""
+    a clock does not advance, would write the same record, and each would take it for its own."""
     folder: WorkFolder | None = None
     """The folder that the tools work in; None for the one that the agent was built with."""
 
@@ -325,7 +326,7 @@ class RunEnded(PlacedEvent, frozen=True, tag="RunEnded"):
     charges: tuple[Charge, ...] = ()
     """Of the calls that were in flight."""
     by: str = ""
-    """Who cancelled it, if somebody outside its process did."""
+    """Who cancelled it, if the cancel came from outside its process."""
     mail: int = 0
     """The number of the message that cancelled it; 0 if none did."""
     undo: bool = False

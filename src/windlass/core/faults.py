@@ -46,7 +46,7 @@ Outcome = Literal[
 ]
 """How a run ended, or why it stopped without an end.
 
-`suspended` waits for a person, `paused` until somebody continues it, `released` for any driver.
+`suspended` waits for a person, `paused` until a caller continues it, `released` for any driver.
 """
 
 
@@ -59,7 +59,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_after_s: float | None = None
     """Seconds that the provider asked to wait."""
     note: str = ""
-    """What the model is told before it is asked again, if the fault is a mistake of its own."""
+    """A note for the model before it is asked again, if the fault is a mistake of its own."""
 
 
 class WindlassError(Exception):

@@ -194,8 +194,8 @@ class Budget(SettingsStruct, frozen=True, omit_defaults=True):
     per: Literal["hour", "day", "month"] | None = None
     """When the budget is full again. None: never."""
     with_run: bool = False
-    """Whether it was given with a run and not with the agent: it stays with the run, whoever drives
-    it. Set by the option `budgets` of a run."""
+    """Whether it was given with a run and not with the agent: it stays with the run under every
+    driver. Set by the option `budgets` of a run."""
 
     if TYPE_CHECKING:
 

@@ -22,19 +22,19 @@ class LiveBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What has happened in a run since the batch before."""
 
     driver: str
-    """Tells drivers of the session apart: each counts its batches from 1."""
+    """Distinguishes the drivers of the session: each counts its batches from 1."""
     number: int
     """One more than that of the batch before. A watcher that finds a gap has missed something."""
     items: tuple[LiveItem, ...] = ()
     is_snapshot: bool = False
-    """It begins anew: a mark of all facts so far, then the reply so far, if any. For each sub-agent
-    that works there follows the same about its session, as nested events."""
+    """It starts over: a mark of all facts so far, then the reply so far, if any. The same follows
+    for the session of each sub-agent that works, as nested events."""
 
 
 def count_places(delta: Delta) -> int:
     """Return how many places a delta takes: room for the facts that a late watcher reads for it.
 
-    Those are the facts of a sub-agent: before a mark, or before the fact that goes on with it.
+    Those are the facts of a sub-agent: before a mark, or before the fact that continues it.
     """
     event = delta.event if isinstance(delta, NestedEvent) else delta
     while isinstance(event, NestedEvent):

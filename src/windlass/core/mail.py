@@ -4,7 +4,7 @@ A message is not a fact. It lies in the mailbox of its session until the driver 
 and writes the fact that follows from it, with the number of the message. There are two lanes with
 cursors of their own, so that a prompt in the queue never holds up a cancel.
 
-The law: every message but a prompt names the run that it is for, and an answer also its call and
+Invariant: every message but a prompt names the run that it is for, and an answer also its call and
 the digest of the arguments. A message that no longer applies is refused by a fact (`MailRefused`),
 so that a cancel that comes late can never stop the next run.
 
@@ -42,7 +42,7 @@ class CancelMail(MailMessage, frozen=True, tag="cancel"):
 
 
 class PauseMail(MailMessage, frozen=True, tag="pause"):
-    """Stop the run before its next request, until somebody continues it."""
+    """Stop the run before its next request, until a caller continues it."""
 
     reason: str = ""
 
@@ -91,7 +91,7 @@ class PromptMail(
     agent: str = ""
     """The name of the agent that is to begin the run; empty if any agent may."""
     earlier: tuple[Message, ...] = ()
-    """A conversation from elsewhere that a new session goes on with."""
+    """A conversation from elsewhere that a new session continues."""
     budgets: tuple[Budget, ...] = ()
     """Shared budgets that the run draws on, besides those of the agent."""
     own_folder: bool = False

@@ -78,7 +78,7 @@ Label = Literal["untrusted", "private", "external"]
 
 
 class ToolResult(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What became of a call. Every kind but `value` tells the model what went wrong."""
+    """The result of a call. Every kind but `value` explains to the model what went wrong."""
 
     kind: ResultKind
     content: tuple[ContentPart, ...]

@@ -1,7 +1,7 @@
 """The moves: what `decide` can tell the loop to do.
 
-They are sealed: only `decide` can make one, and only from what the journal says. So a call that
-nobody judged cannot be dispatched.
+They are sealed: only `decide` can make one, and only from what the journal says. So a call that was
+not judged cannot be dispatched.
 """
 
 from dataclasses import InitVar, dataclass
@@ -57,7 +57,7 @@ class RequestReply:
 @final
 @dataclass(frozen=True, slots=True)
 class ProposedCall:
-    """A call that the model made and nobody has judged yet."""
+    """A call that the model made and that is not judged yet."""
 
     call: ToolCall
     spec: ToolSpec | None
@@ -220,7 +220,7 @@ class PauseRun:
 @final
 @dataclass(frozen=True, slots=True)
 class StayPaused:
-    """Let go of the run until somebody continues it."""
+    """Release the run until a caller continues it."""
 
     pause: RunPaused
     seal: InitVar[_MoveSeal]

@@ -4,7 +4,7 @@ Providers limit requests and tokens by buckets that refill all the time. A respo
 bucket holds, how much is left in it, and how long it takes until it is full again; from these
 follows how fast it refills.
 
-The law: a quota is only ever an estimate, and the provider has the last word. What is lent counts
+Invariant: a quota is only ever an estimate, and the provider has the last word. What is lent counts
 as used at once, whether or not it is, so that two borrowers never get the same part. A report of
 the provider can lower the estimate and never raise it, because it does not know of what was lent
 and not used yet; only time raises it. Clocks of two machines may differ: of the times that another
@@ -17,13 +17,13 @@ from msgspec.structs import replace
 LENT_SHARE = 0.5
 """The part of what is left that one borrower gets at most, so that something is left for others."""
 DEFAULT_REFILL_S = 60.0
-"""How long an empty bucket takes to refill if no report has told: most limits are by the minute."""
+"""How long an empty bucket takes to refill without a report: most limits are by the minute."""
 MEASURED_SHARE = 0.05
 """How much of a limit must be used before its refill is measured by a report."""
 CLOSED_MAX_S = 60.0
 """A provider that asks for a longer wait is asked again after this time: it may have been wrong."""
 WAIT_MIN_S = 0.01
-"""A wait for a part of a bucket is at least so long, so that waiting never becomes a busy loop."""
+"""The shortest wait for a part of a bucket, so that waiting never becomes a busy loop."""
 
 
 class LimitReport(msgspec.Struct, frozen=True, gc=False):
@@ -74,7 +74,7 @@ class QuotaLoan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     wait_s: float = 0.0
     """If nothing was lent: how long to wait before asking again."""
     closed_s: float = 0.0
-    """The provider asked everyone to wait for so long."""
+    """How long the provider asked everyone to wait."""
 
     @property
     def is_unlimited(self) -> bool:
@@ -89,7 +89,7 @@ class ProviderQuota(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     requests: QuotaBucket | None = None
     tokens: QuotaBucket | None = None
     closed_s: float = 0.0
-    """Nobody asks the provider for so many seconds after `at`."""
+    """For this many seconds after `at`, no request is made to the provider."""
 
     def advance(self, now: float) -> "ProviderQuota":
         """Return the same quota at a later time."""
@@ -123,7 +123,7 @@ class ProviderQuota(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
         )
 
     def lend(self, requests: int, tokens: int) -> tuple["ProviderQuota", QuotaLoan]:
-        """Lend for some requests that need so many tokens in all. Returns the rest, and the loan.
+        """Lend for requests that need `tokens` tokens in all. Returns the rest, and the loan.
 
         At least the first request is covered, or nothing is lent.
         """
@@ -152,7 +152,7 @@ def _merge_report(
         return bucket
     per_s = bucket.per_s if bucket is not None else report.limit / DEFAULT_REFILL_S
     used = report.limit - report.remaining
-    # Resets are rounded, some to whole seconds: of a little that was used nothing can be told.
+    # Resets are rounded, some to whole seconds: a small use proves nothing.
     if report.reset_s and used >= MEASURED_SHARE * report.limit:
         per_s = used / report.reset_s
     remaining = min(report.limit, report.remaining + per_s * age_s)

@@ -115,7 +115,7 @@ class ReplyAssembly:
                 self.output_chars += len(text)
                 block.signature = signature or block.signature
             case CallDelta(index=int() as index, id=None, name=None, signature=None, origin=""):
-                # Nearly every piece of a call goes on with the arguments of the last one.
+                # Nearly every piece of a call continues the arguments of the last one.
                 if self._calls and self._calls[-1].index == index:
                     self.output_chars += len(piece.arguments)
                     self._calls[-1].arguments.append(piece.arguments)
@@ -172,7 +172,7 @@ class ReplyAssembly:
         return "".join("".join(block.pieces) for block in texts if not block.thinking)
 
     def pieces_so_far(self) -> Iterator[ContentPiece]:
-        """Yield what has come, in as few pieces as possible: a watcher can go on from there."""
+        """Yield what has come, in as few pieces as possible: a watcher can continue from there."""
         for block in self._blocks:
             if isinstance(block, _CallDraft):
                 yield CallDelta(

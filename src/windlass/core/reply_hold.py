@@ -30,7 +30,7 @@ from windlass.core.verdicts import Allow, Deny
 
 WITHHELD_PART = TextPart("[withheld]")
 _SETTLING_FACTS = (ReplyJudged, AttemptStarted, RunEnded)
-"""The facts that show what became of a reply."""
+"""The facts that settle whether a reply is shown."""
 
 
 def awaits_judgement(fact: StepProposed) -> bool:
@@ -116,7 +116,8 @@ def visible_facts(facts: Sequence[Fact], *, withhold: bool, live: bool) -> Itera
     """Yield recorded facts as a watcher may see them.
 
     `withhold`: whether replies are withheld before the first recorded setup says so. `live`: the
-    run goes on, so a reply that waits to be judged is not shown yet; a ReplyHold will release it.
+    run is not over, so a reply that waits to be judged is not shown yet; a ReplyHold will release
+    it.
     """
     for at, fact in enumerate(facts):
         if isinstance(fact, RunStarted | RunResumed) and fact.setup is not None:
@@ -138,6 +139,6 @@ def visible_facts(facts: Sequence[Fact], *, withhold: bool, live: bool) -> Itera
 
 
 def _find_settling_fact(facts: Sequence[Fact], at: int) -> Fact | None:
-    """Return the fact that shows what became of a reply, or None if there is none yet."""
+    """Return the fact that settles whether a reply is shown, or None if it is not settled."""
     later = (fact for fact in facts[at + 1 :] if isinstance(fact, _SETTLING_FACTS))
     return next(later, None)

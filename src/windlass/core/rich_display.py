@@ -1,6 +1,6 @@
 """How values show themselves in a notebook: as a card, in HTML and in Markdown.
 
-The law: whatever a model, a tool or a person wrote is data. It is escaped, or stands in a block of
+Invariant: whatever a model, a tool or a person wrote is data. It is escaped or put in a block of
 code, so that it can become neither a part of the page nor a picture that is fetched.
 """
 
@@ -75,7 +75,7 @@ def render_html(card: DisplayCard) -> str:
 
 
 def render_markdown(card: DisplayCard) -> Iterator[str]:
-    """Yield the blocks of a card in Markdown. What others wrote stands in blocks of code."""
+    """Yield the blocks of a card in Markdown. What others wrote is in blocks of code."""
     note = f" ({_in_code(card.note)})" if card.note else ""
     yield f"**{_in_code(card.title)}**{note}"
     if card.body:

@@ -1,7 +1,7 @@
 """JSON Schemas of tools: is a value valid, what is wrong with it, what was expected.
 
-The law: a message about a value never contains the value. It names types, sizes and what the schema
-requires, because it reaches models, journals and logs.
+Invariant: a message about a value never contains the value. It names types, sizes and what the
+schema requires, because it reaches models, journals and logs.
 """
 
 import re
@@ -220,7 +220,7 @@ def simple_schemas(root: SchemaNode, node: JsonValue, depth: int = 8) -> tuple[S
 
 
 def _expand_schema(root: SchemaNode, node: SchemaNode) -> list[JsonValue] | None:
-    """Return the schemas that a reference or a union stands for, or None if it is neither."""
+    """Return the schemas that a reference or a union means, or None if it is neither."""
     match node:
         case {"$ref": str() as ref}:
             return [resolve_reference(root, ref)]

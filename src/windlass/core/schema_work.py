@@ -1,6 +1,6 @@
 """Bounds for schemas that others wrote: how large one may be, and how much work a value may make.
 
-The law: a schema or a value that is over a bound is refused before the validator sees it. The
+Invariant: a schema or a value that is over a bound is refused before the validator sees it. The
 validator is native code: while it works, no signal is served and no other task runs. A schema of
 1.6 kB whose unions refer to one another can keep it busy for hours, and a report of what is wrong
 costs a thousand times as much as the check.

@@ -138,7 +138,7 @@ def cut_page(found: Iterable[SessionSummary], limit: int, place: PagePlace | Non
 
 
 def make_page(found: list[SessionSummary], limit: int) -> SessionPage:
-    """Return the first `limit` sessions as a page. More of them than that say that it goes on."""
+    """Return the first `limit` sessions as a page. If more were found, it has a cursor."""
     page = found[:limit]
     cursor = PagePlace.of(page[-1]).to_cursor() if page and len(found) > limit else None
     return SessionPage(page, cursor)

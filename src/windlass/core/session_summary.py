@@ -19,7 +19,7 @@ from windlass.core.messages import EXACT_MATH
 from windlass.core.state import State
 
 SessionState = Literal["open", "waiting"] | Outcome
-"""How the last run of a session ended, or whether it goes on or waits for a person."""
+"""How the last run of a session ended, or whether it is open or waits for a person."""
 UNFINISHED_STATES: tuple[SessionState, ...] = ("open", "waiting", "paused")
 """The states of a session whose last run has not ended."""
 ENDED_STATES: tuple[SessionState, ...] = tuple(
@@ -60,7 +60,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
     usd: Decimal | None = Decimal(0)
     """The money spent, in US dollars; None as soon as one price is not known."""
     reserved_tokens: int | None = None
-    """The most tokens of the attempt that is under way; None if there is none."""
+    """The most tokens of the attempt that is under way; None without one."""
     reserved_usd: Decimal | None = None
     """The most that this attempt may cost; None if the price is not known."""
     pause: PauseCause | Literal[""] = ""

@@ -75,7 +75,7 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 class RetryPolicy(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     """How often and how long one step asks a model.
 
-    All attempts of a step at one model share one count and one clock; a fallback starts anew.
+    All attempts of a step at one model share one count and one clock; a fallback gets new ones.
     """
 
     establish_max: int = 4
@@ -122,8 +122,8 @@ class LoopPolicy(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     tool_choice: ToolChoice = "auto"
     """It holds until it is satisfied once. After that it is `auto`."""
     parallel_tool_calls: bool = True
-    """Whether a reply may make several calls. If not, providers that know such a setting are told
-    so, and if a reply still makes several, they run one after another."""
+    """Whether a reply may make several calls. If not, providers that know such a setting receive
+    it, and if a reply still makes several, they run one after another."""
     calls_at_once_max: int = 5
     """Calls of one step that run at the same time."""
     tools_offered_max: int | None = None
@@ -134,18 +134,18 @@ class LoopPolicy(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     """Reads of one step that run at the same time. By default 32, or `calls_at_once_max` if that is
     set to another number. In records, None is the rule of their time: `calls_at_once_max`."""
     calls_per_reply_max: int | None = None
-    """Calls of one reply that may run; the model is told that the others did not. By default 128.
-    In records, None is the rule of their time: no bound."""
+    """Calls of one reply that may run; the model learns that the others did not. By default 128. In
+    records, None is the rule of their time: no bound."""
     same_call_note: int = 3
-    """After so many equal calls with equal results in a row, the model gets a note."""
+    """After this many equal calls with equal results in a row, the model gets a note."""
     same_call_stop: int = 2
-    """So many more of them after the note end the run as `stuck`."""
+    """This many more of them after the note end the run as `stuck`."""
     misfits_max: int = 2
     """How many replies that do not fit the output type are requested again."""
     denials_max: int = 3
     """How many final replies the gate may deny before the run ends as `policy_denied`."""
     outages_max: int = 3
-    """So many steps in a row with nothing but tool outages end the run as `failed`."""
+    """This many steps in a row with nothing but tool outages end the run as `failed`."""
 
     def __post_init__(self) -> None:
         check_numbers(

@@ -53,9 +53,9 @@ class CallState(msgspec.Struct, frozen=True, gc=False):
     outer: ToolCall | None = None
     """The call as the model made it, if this one was inside of `call_tool`."""
     imported: bool = False
-    """It came with an imported session, and nobody here has decided about it yet."""
+    """It came with an imported session, and no decision about it was made here yet."""
     is_repeat: bool = False
-    """It was not executed, because the model was told not to make the same call again."""
+    """It was not executed, because a note asked the model not to make the same call again."""
     doubted: bool = False
     """It had started, but nothing proves that it was allowed: it is judged before it runs again."""
     waits_for: CallWaiting | None = None
@@ -128,9 +128,9 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     model: str = ""
     """The model of the last request. It stays until no attempts are left for it."""
     failures: tuple[AttemptFailed, ...] = ()
-    failures_noted: int = 0
-    """How many of them the model has been told about, as far as it has to be."""
     """The failed attempts of the current step at that model."""
+    failures_noted: int = 0
+    """How many of them the model has had a note about, as far as it needs one."""
     attempt: AttemptStarted | None = None
     """The request that is under way."""
     asking_since: float | None = None
@@ -172,7 +172,7 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     recalled: bool = False
     """The memory was asked what it knows about the prompt."""
     known: UserMessage | None = None
-    """What was recalled. It stands beside the prompt as long as the run lasts."""
+    """What was recalled. The model sees it next to the prompt as long as the run lasts."""
     landing: bool = False
     """The step limit is reached, and one last reply without tools was requested."""
     streak: CallStreak = CallStreak()
@@ -183,9 +183,9 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     pause: RunPaused | None = None
     """Set while the run is paused, or will be as soon as the open step is over."""
     is_released: bool = False
-    """Its last driver let go of it, and no other has taken it over yet."""
+    """Its last driver released it, and no other has taken it over yet."""
     raised: RaisedLimits = RaisedLimits()
-    """The limits that somebody raised in this run. They are in the setup of the state already."""
+    """The limits that were raised in this run. They are in the setup of the state already."""
     key: str = ""
     """The caller's own name for the start of the run."""
     trace: str = ""
@@ -242,20 +242,20 @@ class State(msgspec.Struct, frozen=True, gc=False):
     runs: int = 0
     """The runs that were started."""
     setup: Setup | None = None
-    """What decides in the open run: the recorded setup, with the limits that somebody raised."""
+    """What decides in the open run: the recorded setup, with the limits that were raised."""
     recorded_setup: Setup | None = None
     """The last setup on record. The next run begins with its limits."""
     transcript: Transcript = msgspec.field(default_factory=Transcript)
     shown: Transcript = msgspec.field(default_factory=Transcript)
     """The view of the model: the transcript, or what compaction left of it."""
     shown_from: int = 0
-    """The message that the view goes on with, behind the summary of what was before it."""
+    """The message at which the view resumes, after the summary of what was before it."""
     masked_upto: int = 0
     """Results before this message are masked in the view."""
     has_own_view: bool = False
     """The view is not the transcript itself any more."""
     summary: str = ""
-    """The text that stands for the beginning that was left out."""
+    """The text that replaces the beginning that was left out."""
     size: int = 0
     """The most tokens that the view can have: its bytes, because no token is shorter than one.
 
@@ -311,7 +311,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def takes_steering(self) -> bool:
-        """Whether a run is open whose model can be told something. A run that undoes has none."""
+        """Whether a run is open whose model can be steered. A run that undoes has no model."""
         return self.run is not None and self.run.outcome is None and not self.run.is_undo
 
     @property
@@ -322,7 +322,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
     def child_session_name(self, call_id: str) -> str:
         """Return the name of the session that works for a call of the last run.
 
-        A call that undoes another one goes on with the session of that one.
+        A call that undoes another one continues the session of that one.
         """
         undoes = self.run.undoes if self.run else ()
         worked_for = next((undone.call_id for undone in undoes if undone.by == call_id), call_id)
@@ -335,7 +335,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing can go on until a person answers, here or in a sub-agent."""
+        """Whether nothing can continue until a person answers, here or in a sub-agent."""
         if self.step is None:
             return False
         # As `waits_for_person` says, without counting: it is asked for every fact of a step.
@@ -348,7 +348,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the run is paused and its driver has let go of it."""
+        """Whether the run is paused and its driver has released it."""
         run = self.run
         return run is not None and run.outcome is None and bool(run.pause and run.is_released)
 

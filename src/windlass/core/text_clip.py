@@ -1,6 +1,6 @@
 """Text of a model, a tool or a person, made fit for one line.
 
-The law: it cannot steer a terminal, look like a second line, or fill a screen.
+Invariant: it cannot steer a terminal, look like a second line, or fill a screen.
 """
 
 import re

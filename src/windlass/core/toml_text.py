@@ -1,6 +1,6 @@
 """TOML from files that a stranger may have written.
 
-The law: whatever is in a text, reading it takes time in proportion to its length, and ends in a
+Invariant: whatever is in a text, reading it takes time in proportion to its length, and ends in a
 value or in one kind of error.
 """
 

@@ -1,8 +1,8 @@
 """Many tools behind two: the model searches for a tool, and calls it by its name.
 
-The law: which tools a model is offered never changes within a run, so that prompt caches hold; and
-the gate, the record and the limits see the call that is inside of `call_tool`. Only the transcript
-keeps what is around it, because the model must find its own words there.
+Invariant: which tools a model is offered never changes within a run, so that prompt caches hold;
+and the gate, the record and the limits see the call that is inside of `call_tool`. Only the
+transcript keeps what is around it, because the model must find its own words there.
 """
 
 import msgspec

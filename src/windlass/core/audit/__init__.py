@@ -1,1 +1,1 @@
-"""What a journal tells afterwards: a replay of its decisions, an explanation in words."""
+"""What a journal shows afterwards: a replay of its decisions, an explanation in words."""

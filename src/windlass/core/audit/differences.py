@@ -40,7 +40,7 @@ class OtherRules(msgspec.Struct, frozen=True):
 
 
 def same_fact(fact: Fact, other: Fact) -> bool:
-    """Whether two facts say the same, wherever they stand."""
+    """Whether two facts say the same, whatever their places."""
     return type(fact) is type(other) and _fact_fields(fact) == _fact_fields(other)
 
 

@@ -1,8 +1,8 @@
 """Run a session again from its journal, with no model and no tools.
 
 What the rules decide is decided again and compared. What the world said, such as a reply or an
-answer, is taken from the record: those facts are marked `from_outside`. The law: every move has its
-arm here, so that a new move does not type-check until its facts are named.
+answer, is taken from the record: those facts are marked `from_outside`. Invariant: every move has
+its arm here, so that a new move does not type-check until its facts are named.
 """
 
 from collections import deque
@@ -143,7 +143,7 @@ class _Replayer:
                 self.state_before_steering = self.state_before_steering or state
                 return None
             case RunPaused(cause=cause, by=by) if cause == "asked" or by:
-                # Somebody paused it, or the sub-agent of a call did.
+                # A caller paused it, or the sub-agent of a call did.
                 self.state_before_steering = self.state_before_steering or state
                 return None
             case CallJudged(_, Ask(rule="fork")) if _is_disowned_by_fork(state, fact):

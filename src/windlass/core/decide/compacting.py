@@ -80,7 +80,7 @@ def _target_tokens(state: State, setup: Setup, run: RunState, model: ModelInfo) 
         return min(half, window * settings.target)
     if window is None or run.failures:
         return None
-    # Once something was done for this step, go on until the target is reached.
+    # Once something was done for this step, continue until the target is reached.
     threshold = settings.target if run.compacted else settings.trigger
     if estimate_tokens(state, model.name) > window * threshold:
         return window * settings.target
@@ -107,7 +107,7 @@ def _mask_upto(state: State, run: RunState, room: int) -> int | None:
 
 
 def _leave_out_upto(state: State, run: RunState, room: int) -> int | None:
-    """Return the message from which on the view goes on, or None if nothing can be left out."""
+    """Return the message at which the view resumes, or None if nothing can be left out."""
     messages = state.transcript
     starts = _group_starts(messages, state.shown_from + 1, run)
     prompt = messages[run.new_from]

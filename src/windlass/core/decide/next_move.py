@@ -31,7 +31,7 @@ from windlass.core.fold.phases import NEXT_ACTION
 from windlass.core.limits import Amount
 from windlass.core.messages import AssistantMessage, ToolSpec, UserMessage
 from windlass.core.moves import (
-    _SEAL,  # pyright: ignore[reportPrivateUsage] - nobody else may make a move
+    _SEAL,  # pyright: ignore[reportPrivateUsage] - no other module may make a move
     ClearedCall,
     Compact,
     DrawBudget,
@@ -57,7 +57,7 @@ from windlass.core.token_bounds import message_tokens_max
 from windlass.core.view import build_prompt
 
 DEFAULT_WINDOW = 32_000
-"""Tokens that a model is assumed to have room for when nobody has said."""
+"""Tokens that a model is assumed to have room for if its window is not known."""
 REPLY_MIN = 256
 """Tokens that a reply gets, however full the window is estimated to be."""
 

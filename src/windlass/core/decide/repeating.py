@@ -1,8 +1,8 @@
-"""When the model makes the same call again and again: what it is told, and what does not run.
+"""When the model repeats a call: the note that it gets, and the calls that do not run.
 
-Equal calls are counted with equal results in a row (`CallStreak`). A call that only reads may go on
-until the run is stuck. A write has its effect each time, so the note comes one call sooner, and
-after it the same write is not executed again.
+Equal calls are counted with equal results in a row (`CallStreak`). A call that only reads may be
+repeated until the run is stuck. A write has its effect each time, so the note comes one call
+sooner, and after it the same write is not executed again.
 """
 
 from typing import Any
@@ -20,11 +20,11 @@ REPEAT_NOTE = (
     "You have called this function already, and you have its result above. Do not call it again. "
     "Answer the user now, in a sentence, with that result."
 )
-"""Tried with models of 1.5 billion weights: told to try another way, they refuse to answer."""
+"""Tried with models of 1.5 billion weights: asked to try another way, they refuse to answer."""
 
 
 def needs_repeat_note(setup: Setup, run: RunState) -> bool:
-    """Whether the model has made the same call so often that it must be told."""
+    """Whether the model has made the same call so often that it must get a note."""
     streak = run.streak
     note_at = setup.rules.same_call_note
     if streak.noted_at or streak.count < min(note_at, max(1, note_at - 1)):
@@ -38,7 +38,7 @@ def needs_repeat_note(setup: Setup, run: RunState) -> bool:
 
 
 def repeats_write(state: State, call_id: str, spec: ToolSpec, arguments: dict[str, Any]) -> bool:
-    """Whether a call is the write that the model was told not to make again."""
+    """Whether a call is the write that a note asked the model not to make again."""
     call = find_call(state, call_id)
     run = state.run
     if call is None or run is None or spec.effect != "write" or not run.streak.noted_at:

@@ -19,7 +19,7 @@ from windlass.core.state import RunState, State
 MILLION = Decimal(1_000_000)
 CHARS_PER_TOKEN = 4
 OUTPUT_MARGIN = 4
-"""A reply may be so many times as long as its cap would make it with tokens of the usual length.
+"""A reply may be this many times as long as its cap allows with tokens of the usual length.
 
 Prose has up to 6 characters a token, and tables that are padded with spaces more than that.
 """
@@ -132,7 +132,7 @@ def input_tokens_max(state: State, model: str) -> int:
 
 
 def estimate_tokens(state: State, model: str) -> float:
-    """Return the tokens of the view, as near as can be told.
+    """Return the best estimate of the tokens of the view.
 
     A token counts as four bytes until the model's usage has shown how long its tokens are.
     """
@@ -284,7 +284,7 @@ def _plausible_usage(reported: Usage | None) -> Usage | None:
 
 
 def worst_case_charge(attempt: AttemptStarted) -> Charge:
-    """Return the charge of an attempt that nobody saw the end of: its whole reservation."""
+    """Return the charge of an attempt whose end is not known: its whole reservation."""
     reserved = attempt.reserved
     usage = Usage(reserved.input, reserved.output, estimated=True)
     return Charge(attempt.model, attempt.purpose, usage, reserved.usd)

@@ -68,7 +68,7 @@ def next_wave(calls: Iterable[CallState], setup: Setup) -> list[PlannedCall]:
         if wave and not setup.rules.parallel_tool_calls:
             break
         # A tool may have disappeared since its call was cleared. It counts as a write here, and the
-        # toolbox tells the model that it is gone.
+        # toolbox reports to the model that it is gone.
         spec = setup.find_tool(call.call.name) or ToolSpec(call.call.name, "", {})
         planned = (call, spec)
         if wave and not all(_can_run_together(planned, other) for other in wave):

@@ -27,7 +27,7 @@ def choose_calls(calls: Sequence[PlannedCall]) -> tuple[PlannedCall, ...]:
 def is_poison(call: CallState, spec: ToolSpec) -> bool:
     """Whether a call took its process down, and must not start again by itself.
 
-    A write that was interrupted does not start by itself: its tool is asked what became of it.
+    A write that was interrupted does not start by itself: its tool is asked whether it took effect.
     """
     is_settled_first = call.phase == "interrupted" and spec.effect == "write"
     return len(call.died_with) >= DEATHS_MAX and not is_settled_first

@@ -1,7 +1,7 @@
-"""Which calls of an earlier run can be undone, and what the model is told about it.
+"""Which calls of an earlier run can be undone, and the note that the model gets about it.
 
-The law: a call is undone at most once, the last one first, and only if this session made it. If it
-is not known whether it was undone, only what may happen twice is tried again. A call that failed
+Invariant: a call is undone at most once, the last one first, and only if this session made it. If
+it is not known whether it was undone, only what may happen twice is tried again. A call that failed
 by its own account, or that never started, has no effect that could be undone. What a sub-agent did
 is undone as a whole, in its own session, when the turn of its call comes, however its run ended.
 """
@@ -94,7 +94,7 @@ def plan_undo(
     """Return what of a run can be undone by the agent with these tools.
 
     Without a number, this is the last run that has something to undo, or the one that must be
-    undone before the session can go on. Raises NothingToDo if there is none, or no such run.
+    undone before the session can continue. Raises NothingToDo if there is none, or no such run.
     """
     if state.run is not None and state.run.undo_due:
         run = state.run.number

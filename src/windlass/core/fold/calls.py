@@ -1,6 +1,7 @@
 """How a call of the open step gets from the model's proposal to its one result.
 
-Which fact may follow in which phase stands in `phases.py`. Here is what else a fact changes.
+`phases.py` defines which fact may follow in which phase. This module applies what else a fact
+changes.
 """
 
 import re
@@ -125,7 +126,7 @@ def apply_call_answered(state: State, fact: CallAnswered) -> State:
         if not isinstance(fact.verdict, Allow) or fact.grant.tool != call.call.name:
             raise_illegal_fact(fact, "only an Allow can carry a grant, and only for the same tool")
         state = replace(state, grants=(*state.grants, fact.grant))
-    # Nobody knows which resource other arguments would touch.
+    # It is not known which resource other arguments would touch.
     resource = None if isinstance(fact.verdict, Modify) else call.resource
     call = replace(call, question=None, answered=True, resource=resource, imported=False)
     call = pardon_call(call)

@@ -1,6 +1,6 @@
 """What the model sees beside and instead of the transcript, which itself never changes.
 
-The law: the running prompt, pinned messages and open calls are in every view, and a call is never
+Invariant: the running prompt, pinned messages and open calls are in every view, and a call is never
 without its result.
 """
 
@@ -64,7 +64,7 @@ def apply_context_compacted(state: State, run: RunState, fact: ContextCompacted)
     if fact.how == "mask":
         if not max(state.masked_upto, state.shown_from) < fact.upto < len(state.transcript):
             raise_illegal_fact(fact, f"results before message {fact.upto} cannot be masked")
-        # The ids of the calls now stand where the results were.
+        # The ids of the calls now take the place of the results.
         state = mark_artifacts(replace(state, run=run, masked_upto=fact.upto))
         return rebuild_view(state)
     within = state.shown_from < fact.upto < len(state.transcript)
@@ -108,7 +108,7 @@ def _view_messages(state: State) -> Iterator[Message]:
 
 
 def _mask_old_results(state: State, rest: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages that the view goes on with, with old results masked."""
+    """Yield the rest of the messages of the view, with old results masked."""
     readable = state.setup is not None and state.setup.find_tool(ARTIFACT_READER) is not None
     for at, message in enumerate(rest, state.shown_from):
         yield _mask_message(message, readable=readable) if at < state.masked_upto else message

@@ -79,13 +79,13 @@ def advance_mail_cursor(state: State, fact: Fact) -> State:
 
 
 def needs_driver(state: State, *, has_control_mail: bool, has_prompts: bool) -> bool:
-    """Return whether somebody should drive a root session now: the rule of all who look for work.
+    """Return whether a root session needs a driver now: the one rule for every search for work.
 
     The flags say whether each lane has messages beyond its cursor. An open run needs a driver
-    unless it is paused or waits for a person. Even then somebody must come for control messages,
+    unless it is paused or waits for a person. Even then a driver must come for control messages,
     because one of them may end the pause, answer the question or cancel the run; the driver takes
-    them and lets go again. A prompt waits until the run before it has ended, and until its calls
-    are undone if they are to be.
+    them and releases the run again. A prompt waits until the run before it has ended, and until its
+    calls are undone if they are to be.
     """
     if state.run is not None and state.run.undo_due:
         return True
@@ -97,7 +97,7 @@ def needs_driver(state: State, *, has_control_mail: bool, has_prompts: bool) -> 
 
 
 def apply_control_fact(state: State, run: RunState, fact: ControlFact) -> State:
-    """Apply what somebody did to a run from outside, or why its driver let go of it."""
+    """Apply what a caller did to a run from outside, or why its driver released it."""
     match fact:
         case RunPaused():
             return _apply_run_paused(state, run, fact)
@@ -143,7 +143,7 @@ def _apply_run_released(state: State, run: RunState, fact: RunReleased) -> State
 
 
 def _apply_limits_raised(state: State, run: RunState, fact: LimitsRaised) -> State:
-    """Raise the limits of the run, above those of any setup. A pause for want of money is over."""
+    """Raise the limits of the run, above those of any setup. A pause for lack of money is over."""
     pause = run.pause
     if pause is not None and pause.cause == "budget":
         pause = None
@@ -162,7 +162,7 @@ def raises_limits(state: State, limits: RaisedLimits) -> bool:
 
 
 def raise_setup(setup: Setup, run: RunState) -> Setup:
-    """Return a setup with the limits that somebody raised in this run."""
+    """Return a setup with the limits that were raised in this run."""
     if run.raised == _NOT_RAISED:
         return setup
     limits = run.raised.raise_run(setup.limits)

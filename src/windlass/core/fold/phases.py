@@ -38,7 +38,7 @@ PhaseFact = Literal[
     "SessionImported",
     "RunEnded",
 ]
-"""The facts that move a call, as far as the table tells them apart.
+"""The facts that move a call, as far as the table distinguishes them.
 
 `allow` includes a changed call (Modify), and `deny` one that is invalid. `repeatable` is a tool
 whose effect is not a write. `changed`: the gate or the tool is another than the one that allowed
@@ -83,7 +83,7 @@ CALL_PHASES: Mapping[CallPhase, Mapping[PhaseFact, CallPhase]] = {
     "started": {
         "CallFinished": "closed",
         "CallWaiting": "waiting",
-        # The driver died: nobody knows whether the effect happened.
+        # The driver died: it is not known whether the effect happened.
         "RunResumed": "interrupted",
         "RunResumed: changed": "interrupted",
         "RunResumed: changed, repeatable": "proposed",
@@ -91,7 +91,7 @@ CALL_PHASES: Mapping[CallPhase, Mapping[PhaseFact, CallPhase]] = {
         "RunEnded": "closed",
     },
     "waiting": {
-        # The call runs again, and its sub-agent goes on.
+        # The call runs again, and its sub-agent continues.
         "RunResumed": "interrupted",
         "RunResumed: changed": "interrupted",
         "RunResumed: changed, repeatable": "proposed",

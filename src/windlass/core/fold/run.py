@@ -266,8 +266,8 @@ def make_title(prompt: Sequence[ContentPart]) -> str:
 def _add_earlier_messages(state: State, fact: RunStarted) -> State:
     """Begin the transcript with a conversation from elsewhere.
 
-    Nobody here saw its tools run, so each result counts as text from outside, and as whatever the
-    tool of that name brings in.
+    Its tools did not run here, so each result counts as text from outside, and as whatever the tool
+    of that name brings in.
     """
     if state.seq:
         raise_illegal_fact(fact, "only the first record of a session can bring earlier messages")
@@ -309,7 +309,7 @@ def _apply_run_resumed(state: State, run: RunState, fact: RunResumed) -> State:
 
 
 def _apply_session_imported(state: State, fact: SessionImported) -> State:
-    """Void every permission, because whoever wrote the file may have invented it."""
+    """Void every permission, because the author of the file may have invented it."""
     if fact.calls != state.unfinished_calls:
         raise_illegal_fact(fact, "it does not name the calls that are unfinished")
     if state.step is not None:
@@ -321,8 +321,8 @@ def _apply_session_imported(state: State, fact: SessionImported) -> State:
             state.run, caller="", context={}, allotments=(), raised=RaisedLimits(), trace=""
         )
         state = _install_setup(replace(state, run=run), state.recorded_setup)
-    # A start with a key that stands in the file is not a start that was made here.
-    # Nor does the file decide which folder of this machine the session works in, or for whom.
+    # A start key in the file does not belong to a start that was made here. Nor does the file
+    # decide which folder of this machine the session works in, or for whom.
     state = replace(state, grants=(), start_keys=(), folder=None, has_folder=False, parent="")
     return add_labels(state, ("untrusted",), "the file it was imported from")
 
@@ -346,7 +346,7 @@ def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
     if fact.partial.strip():
         state = add_messages(state, AssistantMessage((TextPart(fact.partial),)))
     state = add_messages(state, *run.pending)
-    # With a gate on replies, a reply that nobody allowed must not reach the caller.
+    # With a gate on replies, a reply that was not allowed must not reach the caller.
     withheld = state.setup is not None and state.setup.withhold_replies
     unjudged = withheld and run.reply is not None and not run.passed
     ended = replace(

@@ -1,6 +1,6 @@
 """The text of a call's arguments in; valid arguments, or a refusal that explains itself, out.
 
-The law: valid arguments are never changed, ambiguous ones are refused, truncated ones never run.
+Invariant: valid arguments are never changed, ambiguous ones are refused, truncated ones never run.
 The text is repaired first, then the shape. The schema has the last word on the result.
 """
 

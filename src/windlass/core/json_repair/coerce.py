@@ -1,8 +1,8 @@
 """A value of almost the right shape in, one of the right shape out, by the tool's schema.
 
-The law: only a value that does not fit is changed, and only if exactly one conversion fits. A value
-that could become two things stays as it is, and the validator refuses it. No field with content is
-dropped.
+Invariant: only a value that does not fit is changed, and only if exactly one conversion fits. A
+value that could become two things stays as it is, and the validator refuses it. No field with
+content is dropped.
 """
 
 import re
@@ -62,11 +62,11 @@ def coerce_to_schema(
 
 
 def is_complete(root: SchemaNode, node: JsonValue, value: JsonValue, depth: int) -> bool:
-    """Whether nothing can be missing in a text that left so many containers open at its end.
+    """Whether nothing can be missing in a text that left `depth` containers open at its end.
 
     The reply did not end by length, so the model had said what it wanted to say: only closers are
     missing. Each open container must be an object with declared fields, of which optional ones may
-    be left out, as always. Nobody can tell whether a list or a free-form map had more items.
+    be left out, as always. Whether a list or a free-form map had more items cannot be known.
     """
     if depth == 0:
         return True

@@ -1,6 +1,6 @@
 """Text that was meant to be JSON in, its only reading out.
 
-The law: a value comes from the text alone. Nothing is added but commas and closing brackets. Text
+Invariant: a value comes from the text alone. Nothing is added but commas and closing brackets. Text
 with two possible readings is refused. Text that ends inside a value is `cut`.
 """
 

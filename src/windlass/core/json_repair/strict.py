@@ -1,7 +1,7 @@
 """Read strict JSON: one value from a text, or the reason why there is none.
 
-The law: no member of an object is lost. Most readers let the last of two fields with one name win.
-Here two equal ones count as one, and two that differ are refused.
+Invariant: no member of an object is lost. Most readers let the last of two fields with one name
+win. Here two equal ones count as one, and two that differ are refused.
 """
 
 import json
@@ -36,7 +36,7 @@ class ReadJson(msgspec.Struct, frozen=True):
 
 
 class BrokenJson(msgspec.Struct, frozen=True):
-    """Text that has no single reading. `cut`: it ends where it has to go on."""
+    """Text that has no single reading. `cut`: it ends before it is complete."""
 
     why: str
     cut: bool = False

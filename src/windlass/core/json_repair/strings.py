@@ -1,7 +1,7 @@
 """Read one quoted string from text that was meant to be JSON.
 
-The law: a quote ends a string only where JSON could go on, and a quote inside is content only where
-it can be nothing else. The strict JSON reader decodes the content.
+Invariant: a quote ends a string only where JSON could continue, and a quote inside is content only
+where it can be nothing else. The strict JSON reader decodes the content.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 StringRole: TypeAlias = Literal["key", "field", "item"]
-"""Where a string stands: as the name of a field, as its value, or in a list."""
+"""Where a string occurs: as the name of a field, as its value, or in a list."""
 
 QUOTES = {
     '"': '"',
@@ -36,14 +36,14 @@ _COMMA_BEFORE = re.compile(r",\s*\Z")
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _LETTER_ESCAPE = re.compile(r"\\[bfnrtu]")
 _TORN_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
-# A backslash before these stands for itself: a regex or a Windows path that was not escaped. Any
-# other (`\x41`, `\$`, `\e`) means different things in different languages.
+# A backslash before these is literal: a regex or a Windows path that was not escaped. Any other
+# (`\x41`, `\$`, `\e`) means different things in different languages.
 _LITERAL_ESCAPE = re.compile(r"\\[A-DF-MO-Zcdg-mo-qswyz.()\[\]{}*+?|^-]")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 
 class UnreadableJson(ValueError):
-    """A text has no single reading. `cut`: it ends where it has to go on."""
+    """A text has no single reading. `cut`: it ends before it is complete."""
 
     def __init__(self, why: str, *, cut: bool = False) -> None:
         super().__init__(why)

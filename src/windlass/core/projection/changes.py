@@ -28,7 +28,7 @@ def add_entry(view: Projection, *entries: Entry) -> Projection:
 
 
 def add_notice(view: Projection, fact: NoticeFact) -> Projection:
-    """Return the view with a fact that stands in it as it is."""
+    """Return the view with a fact that it shows unchanged."""
     place = (fact.seq, 0)
     run = run_number(view)
     return add_entry(view, NoticeEntry(fact, seq=fact.seq, at=fact.at, run=run, changed=place))
@@ -75,8 +75,8 @@ def forget_streamed_text(view: Projection) -> Projection:
 def stop_agents(call: CallView) -> CallView:
     """Return a call whose sub-agents stream nothing more to this watcher.
 
-    The watcher is not told how their replies ended. What had streamed is in no record that it
-    reads, so it would be shown as still being written for ever.
+    The watcher does not learn how their replies ended. What had streamed is in no record that it
+    reads, so it would look unfinished forever.
     """
     if not call.agents:
         return call

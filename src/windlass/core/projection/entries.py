@@ -24,7 +24,7 @@ from windlass.core.messages import ContentPart, Message, ReplyPart, TextPart
 from windlass.core.verdicts import Deny, OutputMismatch
 
 Place = tuple[int, int]
-"""Where an event stands in its session: `seq` and `nth`."""
+"""The place of an event in its session: `seq` and `nth`."""
 
 NoticeFact = (
     RunResumed
@@ -41,7 +41,7 @@ NoticeFact = (
     | MailRefused
     | RunEnded
 )
-"""The facts that stand in the view as they are."""
+"""The facts that the view shows unchanged."""
 
 
 class ViewEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag_field="entry"):
@@ -85,7 +85,7 @@ class SteeringEntry(ViewEntry, frozen=True, tag="steering"):
 
 
 class ModelNoteEntry(ViewEntry, frozen=True, tag="note"):
-    """What the runtime told the model."""
+    """A note from the runtime to the model."""
 
     text: str
     verdict: Deny | OutputMismatch | None = None

@@ -1,10 +1,10 @@
 """Events in, what people and protocols show out.
 
-The law: a projection does not depend on when its watcher came. Whoever saw every event as it
-happened, whoever read the facts so far and then the text so far, and whoever reads only the facts
-afterwards, all have the same projection. So everything in it comes from facts where there are facts
-about it: a failed attempt drops its text by its `AttemptFailed`, not by the `AttemptDiscarded` that
-only live watchers see.
+Invariant: a projection does not depend on when its watcher came. A watcher that saw every event as
+it happened, one that read the facts so far and then the text so far, and one that reads only the
+facts afterwards all have the same projection. So everything in it comes from facts where there are
+facts about it: a failed attempt drops its text by its `AttemptFailed`, not by the
+`AttemptDiscarded` that only live watchers see.
 
 What only a live watcher can have is named in `LIVE_ONLY`, and `without_live_parts` removes it.
 
@@ -270,7 +270,7 @@ def _apply_run_started(view: Projection, fact: RunStarted) -> Projection:
 
 
 def _apply_run_resumed(view: Projection, fact: RunResumed) -> Projection:
-    """Another driver goes on. An attempt in flight may have been paid for, all of it."""
+    """Another driver resumes. The attempt in flight may have been paid for in full."""
     if view.attempt is not None:
         view = add_charges(view, (worst_case_charge(view.attempt),))
     view = take_over_calls(view, fact, view.setup)
@@ -288,7 +288,7 @@ def _apply_run_resumed(view: Projection, fact: RunResumed) -> Projection:
 def _apply_control_fact(
     view: Projection, fact: RunPaused | RunContinued | RunReleased | LimitsRaised
 ) -> Projection:
-    """Show what somebody did to the run from outside, or that its driver let go of it."""
+    """Show what a caller did to the run from outside, or that its driver released it."""
     run = current_run(view)
     match fact:
         case RunPaused():

@@ -34,7 +34,7 @@ from windlass.core.verdicts import Allow, Deny, OutputMismatch
 
 
 def withholds_replies(view: Projection) -> bool:
-    """Whether nobody is shown a reply before the gate has allowed it."""
+    """Whether a reply is shown only after the gate has allowed it."""
     return view.setup is not None and view.setup.withhold_replies
 
 
@@ -92,7 +92,7 @@ def apply_attempt_failed(view: Projection, fact: AttemptFailed) -> Projection:
     run = current_run(view)
     stalls = run.stalls + (fact.fault.kind == "stalled")
     run = replace(run, failures=run.failures + 1, stalls=stalls)
-    # A summary that fails is not tried again: the step goes on without it.
+    # A summary that fails is not tried again: the step continues without it.
     if entry.purpose != "main":
         return replace(view, run=run)
     run = replace(run, partial=fact.partial)

@@ -1,4 +1,4 @@
-"""What a projection tells about a run: its figures, what it waits for, and what it asks."""
+"""What a projection shows about a run: its figures, what it waits for, and what it asks."""
 
 from typing import Any, Literal
 
@@ -44,9 +44,9 @@ class RunView(msgspec.Struct, frozen=True, gc=False):
     pause: RunPaused | None = None
     """Set while the run is paused, or will be as soon as the open step is over."""
     released: bool = False
-    """Its driver let go of it, and no other has taken it over yet."""
+    """Its driver released it, and no other has taken it over yet."""
     raised: RaisedLimits = RaisedLimits()
-    """The limits that somebody raised in this run, above those of its configuration."""
+    """The limits that were raised in this run, above those of its configuration."""
     outcome: Outcome | None = None
     """How it ended; None while it is open."""
     reason: str = ""
@@ -64,7 +64,7 @@ class RunStatus(msgspec.Struct, frozen=True, gc=False):
     waits_for: Literal[
         "prompt", "runtime", "model", "retry", "tools", "person", "continue", "driver"
     ]
-    """`continue`: it is paused. `driver`: it was released, and any process can go on with it.
+    """`continue`: it is paused. `driver`: it was released, and any process can resume it.
 
     `runtime`: nothing outside; the next fact follows at once, or the driver has died.
     """
@@ -91,4 +91,4 @@ class OpenQuestion(msgspec.Struct, frozen=True, gc=False):
     chain: tuple[str, ...] = ()
     """The agents that work for one another, from the top down to the one that asks."""
     preview: CallPreview | None = None
-    """What the call would change, in a list of questions; None if nobody has looked."""
+    """What the call would change, in a list of questions; None if it was not computed."""

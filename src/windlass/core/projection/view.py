@@ -1,7 +1,7 @@
 """What a projection consists of: entries, calls, runs, and the session as people see it.
 
 Everything here is frozen, so a projection is its own snapshot: a program can keep one per session,
-hand it out, and go on. Two projections share whatever did not change between them.
+hand it out, and continue. Two projections share whatever did not change between them.
 
 Each part that can change has `changed`, the place (`seq`, `nth`) of the event that changed it last.
 An encoder that has sent everything up to a place asks `changed_since` for the rest.
@@ -62,11 +62,11 @@ ClosedCallState = Literal[
     "done", "failed", "denied", "invalid", "timed_out", "cancelled", "unknown"
 ]
 CallStatus = OpenCallState | ClosedCallState
-"""How far a call has come, or what became of it.
+"""How far a call has come, or how it ended.
 
 `cleared`: it may run. `waiting`: its sub-agent waits for a person, or is paused. `interrupted`:
-its driver died, and nobody knows yet whether it took effect. `done`: it gave a value. `failed`: it
-gave an error. `unknown`: it is not known what it did.
+its driver died, and it is not known yet whether the call took effect. `done`: it gave a value.
+`failed`: it gave an error. `unknown`: it is not known what it did.
 """
 OPEN_STATES: frozenset[CallStatus] = frozenset(
     ("proposed", "asked", "cleared", "running", "waiting", "interrupted")
@@ -166,7 +166,7 @@ class ReplyEntry(ViewEntry, frozen=True, tag="reply"):
     kind: Literal["reply", "partial", "lookup", "undo"] = "reply"
     """`partial`: the run ended before the reply was complete."""
     withheld: bool = False
-    """The gate has not allowed it, so nobody is shown what it says."""
+    """The gate has not allowed it, so its content is not shown."""
     verdict: Allow | Deny | OutputMismatch | None = None
 
     @property
@@ -330,7 +330,7 @@ def _find_questions(projection: Projection, chain: tuple[str, ...]) -> Iterator[
                 chain,
             )
         if call.waits_for is not None:
-            # On record, so that whoever comes late is asked the same.
+            # On record, so that a late watcher is asked the same.
             yield from _nested_questions(call.waits_for, chain)
             continue
         for nested in call.agents:
@@ -348,6 +348,6 @@ def _nested_questions(fact: CallWaiting, chain: tuple[str, ...]) -> Iterator[Ope
             asked.digest,
             asked.rule,
             asked.expires_at,
-            # Recorded with all that stand above it, so the ones above here are among them.
+            # Recorded with all agents above it, so the ones above here are among them.
             asked.agents or chain,
         )

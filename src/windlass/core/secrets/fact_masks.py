@@ -63,7 +63,7 @@ _STRUCT_FIELDS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     UndoneCall: ("result", "snapshot"),
     NestedQuestion: ("arguments", "question", "rule"),
 }
-"""The fields that can hold a secret, of each struct that stands in a masked field of a fact."""
+"""The fields that can hold a secret, of each struct that occurs in a masked field of a fact."""
 _BETWEEN_TEXTS = "\x1f"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 

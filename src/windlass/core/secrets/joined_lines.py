@@ -1,7 +1,7 @@
 """Known values that were broken into lines: by `base64`, in a mail, by a shell.
 
-The law: the cost grows with the length of a text and not faster. A quick look at all lines joined
-tells whether a closer one is due, which joins only words at the ends of lines.
+Invariant: the cost grows with the length of a text and not faster. A quick look at all lines joined
+shows whether a closer one is due, which joins only words at the ends of lines.
 """
 
 import re
@@ -15,12 +15,12 @@ _BREAK = re.compile(r"\n[ \t]*")
 _WRITTEN_BREAK = re.compile(r"(?:\\r)?\\n[ \t]*")
 """A break as it is written in JSON."""
 _LINE_END = re.compile(r"[=\\]?\r?\Z")
-"""What stands before a break: `=` in a mail, a backslash in a shell, `\\r` in some files."""
+"""What may come before a break: `=` in a mail, a backslash in a shell, `\\r` in some files."""
 _ANY_BREAK = re.compile(r"[\n\r=\\]")
 _GAP = re.compile(r"\s")
 """Only words are joined, so a form with a gap in it is not found."""
 _GAP_BYTES = b" \t\r\n"
-"""What may stand between two words that are joined."""
+"""What may come between two words that are joined."""
 _OPEN_END = re.compile(r"[=\\]?\r?\n[ \t]*|(?:\\r)?\\n[ \t]*|(?:\\r|[=\\]?\r?)\Z")
 """A break of either kind, or what may become one."""
 
@@ -48,7 +48,7 @@ def join_lines(text: str) -> Iterator[JoinedLines]:
 
 
 def may_be_broken(form: str) -> bool:
-    """Whether a form can be told from words that stand at the ends of lines."""
+    """Whether a form can be distinguished from words at the ends of lines."""
     return len(form) >= JOINED_CHARS_MIN and not _GAP.search(form)
 
 
@@ -70,7 +70,7 @@ def squeeze_lines(text: str) -> Iterator[bytes]:
 
 
 def squeeze_tail(text: str) -> str:
-    """Return the end of a text that goes on, without breaks, and without what may begin one.
+    """Return the end of an unfinished text, without breaks and without what may begin one.
 
     It is the same object if there is nothing of that kind.
     """

@@ -8,8 +8,8 @@ from windlass.core.secrets.public_shapes import PublicShape
 WINDOW_CHARS = 65_536
 """How much of a long text is searched at once.
 
-A search in C holds the interpreter's lock until it is over. In windows, a search of megabytes that
-runs in a thread lets the event loop go on.
+A search in C holds the interpreter's lock until it is over. In windows, a search of megabytes in a
+thread does not block the event loop.
 """
 
 Span = tuple[int, int]

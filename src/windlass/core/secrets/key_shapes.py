@@ -1,8 +1,8 @@
 """Find keys, tokens and passwords by the public prefix that their issuer gives them.
 
-The law: the prefix is public and stays visible, what follows it is the secret. So a stream holds
-nothing back until a prefix is complete. Each prefix is examined once, and the search goes on after
-its run of characters, so that the cost is linear in the text.
+Invariant: the prefix is public and stays visible, what follows it is the secret. So a stream holds
+nothing back until a prefix is complete. Each prefix is examined once, and the search continues
+after its run of characters, so that the cost is linear in the text.
 """
 
 import re
@@ -154,8 +154,8 @@ def _starts_by_joint(joint: str) -> _JointStarts:
 def _joint_of(known: str) -> int:
     """Return the place of the joint by which a start is found; 0 if it has none.
 
-    It stands near the end of the start: a stream looks for joints in what is new only, and in the
-    last characters before that.
+    It is near the end of the start: a stream looks for joints in what is new only, and in the last
+    characters before that.
     """
     first = max(_JOINT_CONTEXT, len(known) - 1 - _JOINT_TAIL)
     places = (at for at in range(first, len(known)) if known[at] in _JOINTS)

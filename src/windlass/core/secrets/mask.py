@@ -230,10 +230,10 @@ class Mask:
         return masked
 
     def mask_foreign(self, facts: Iterable[Fact]) -> Iterator[Fact]:
-        """Yield the facts of a journal, masked where somebody without this mask may have spoken.
+        """Yield the facts of a journal, masked where the writer may not have had this mask.
 
-        An answer needs nothing but the journal, so whoever wrote it did not know the secrets of
-        the agent. All other facts were masked by the agent when they were written.
+        An answer needs nothing but the journal, so its writer may not have known the secrets of the
+        agent. All other facts were masked by the agent when they were written.
         """
         for fact in facts:
             if isinstance(fact, _WRITTEN_BY_ANYONE):

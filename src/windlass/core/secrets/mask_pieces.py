@@ -49,7 +49,7 @@ class PieceMask:
         self.start_attempt()
 
     def start_attempt(self) -> None:
-        """Forget the attempt before: its texts do not go on."""
+        """Forget the attempt before: its texts do not continue."""
         self._text_stream = TextStreamMask(self._mask, self._heads)
         self._thinking = False
         self._call_streams: dict[int | str, TextStreamMask] = {}
@@ -62,7 +62,7 @@ class PieceMask:
         shown: list[ContentPiece] = []
         at = 0
         while at < len(pieces):
-            # Pieces that go on with one text are looked at once for all of them.
+            # Pieces that continue one text are searched together.
             texts, stream = self._join_group(pieces, at)
             group = pieces[at : at + len(texts)] if stream else pieces[at : at + 1]
             at += len(group)
@@ -76,7 +76,7 @@ class PieceMask:
     def _join_group(
         self, pieces: Sequence[ContentPiece], at: int
     ) -> tuple[list[str], TextStreamMask | None]:
-        """Return the texts of the pieces from a place on that go on with one text, and its stream.
+        """Return the texts of the pieces from `at` that continue one text, and its stream.
 
         There is no stream if the first of them begins another text.
         """

@@ -24,7 +24,7 @@ _GLANCE_CHARS = 512
 
 @final
 class ValueHeads:
-    """Finds the beginnings of known values at the end of a text that goes on."""
+    """Finds the beginnings of known values at the end of an unfinished text."""
 
     __slots__ = ("_any", "_forms", "_longest")
 
@@ -78,7 +78,7 @@ def _begins_value(text: str, at: int, forms: list[str]) -> bool:
 
 
 def _holds_value(text: str, at: int, forms: list[str]) -> bool:
-    """Whether a form stands here as a whole, also if it is broken into lines."""
+    """Whether a whole form begins here, also if it is broken into lines."""
     if any(text.startswith(form, at) for form in forms):
         return True
     tail = text[at:]

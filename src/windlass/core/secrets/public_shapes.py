@@ -23,7 +23,7 @@ Alphabet = Literal[
 
 hex: 0-9 a-f A-F. plain: letters and digits. words: and `_`. dashed: and `-`. dotted: and `.`.
 path: letters, digits, `_`, `-` and `/`. base64: letters, digits, `+`, `/` and `=`.
-percent: letters, digits and `%`. header: whatever may stand in an HTTP header as a token.
+percent: letters, digits and `%`. header: whatever an HTTP header allows in a token.
 """
 
 
@@ -45,7 +45,7 @@ class PublicShape(NamedTuple):
 
 _SLACK_PATH = r"[A-Z0-9]{6,}(?:/[A-Za-z0-9]+)*/[A-Za-z0-9]{16,}"
 PUBLIC_SHAPES: tuple[PublicShape, ...] = (
-    # Webhooks: whoever knows the address may post.
+    # Webhooks: anyone who knows the address may post.
     PublicShape("Slack webhook", "/services/T", "path", 32, form=_SLACK_PATH),
     PublicShape("Slack workflow", "/workflows/T", "path", 32, form=_SLACK_PATH),
     PublicShape("Slack trigger", "/triggers/T", "path", 32, form=_SLACK_PATH),

@@ -1,6 +1,6 @@
 """The ways in which a known secret value may be written.
 
-The law: each form is found by a plain search, so only encodings that give one text for one value
+Invariant: each form is found by a plain search, so only encodings that give one text for one value
 are listed here. A value that was changed in another way, say reversed or in halves, is not found.
 """
 
@@ -18,7 +18,7 @@ _EQUALS = ord("=")
 _SPACE = ord(" ")
 _PERCENT = re.compile(r"%[0-9A-F]{2}")
 _HTML_SAFE_JSON = "<>&'\u2028\u2029"
-"""What some encoders of JSON escape, so that it can stand in a page."""
+"""What some encoders of JSON escape to make it safe in a page."""
 
 
 def broken_forms(value: str) -> Iterator[str]:
