@@ -35,12 +35,12 @@ class ArtifactStore(Protocol):
         ...
 
     async def read_text(self, session: str, name: str) -> str | None:
-        """Return a text of a session by its name; None if there is none."""
+        """Return a text of a session by its name; None if the name is unknown."""
         ...
 
 
 class MemoryArtifacts:
-    """Stores artifacts in memory. When there is no more room, the oldest are removed."""
+    """Stores artifacts in memory. When it is full, the oldest are removed."""
 
     def __init__(self, kept_bytes_max: int = STORED_BYTES_MAX) -> None:
         self._texts: OrderedDict[tuple[str, str], bytes] = OrderedDict()

@@ -240,8 +240,8 @@ class ToolAttempt:
             return await self._supervise(self._await_timed(), timeout_s, grace_s)
         loop = asyncio.get_running_loop()
         began_at = loop.time()
-        # A thread cannot be cancelled. `_stop_work` must not cancel the future that stands for it,
-        # because the future would be done while the function still runs.
+        # A thread cannot be cancelled. `_stop_work` must not cancel its future, because the future
+        # would be done while the function still runs.
         self._runs_in_thread = True
         context = contextvars.copy_context()
         job = partial(_capture_outcome, self._job)

@@ -91,8 +91,8 @@ class ToolTraits(TypedDict, total=False):
     """Says what a call would change, for the person who is asked about it. It gets the same
     arguments, but no context, changes nothing, and returns a CallPreview, or words."""
     undo: "Tool[..., Any] | ToolFunction"
-    """Takes the effect of a call back. It gets the context, whose `undoes` says what became of the
-    call, and the same arguments. A plain function counts as a `write`: give a tool with another
+    """Reverts the effect of a call. It gets the context, whose `undoes` describes the call and its
+    outcome, and the same arguments. A plain function counts as a `write`: give a tool with another
     effect, as `tool(take_back, effect="idempotent")`, if it may run twice."""
     snapshot: ToolFunction
     """Runs right before a call, with the context and the same arguments. The text that it returns

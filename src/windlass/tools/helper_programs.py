@@ -15,7 +15,7 @@ from importlib.abc import InspectLoader
 from pathlib import Path
 
 _TOP_LEVEL_PARTS = 2
-"""Of the path of a folder such as `/opt`, which belongs to nobody in particular."""
+"""Of the path of a folder such as `/opt`, which is shared by many programs."""
 _BOOT = """
 import sys, types
 def load(name, source):
@@ -61,7 +61,7 @@ def base_python() -> str:
 
     The one in an environment is a link or a copy, and may be inside of the workspace.
     """
-    # There is no public name for it; the module `venv` uses this one too.
+    # It lacks a public name; the module `venv` uses this one too.
     base: str = getattr(sys, "_base_executable", "") or sys.executable
     return base if os.access(base, os.X_OK) else sys.executable
 
@@ -69,10 +69,10 @@ def base_python() -> str:
 def find_program(name: str, root: Path, path: str | None = None) -> str | None:
     """Return the path of a program on `PATH`, or None.
 
-    None also if whoever wrote the workspace could have put it there. A folder of the
-    workspace, or a relative one, may be on `PATH`, with programs of a command or of a stranger in
-    it. What is around the workspace counts as well: an agent may work in a part of what a stranger
-    wrote, and nothing in it says reliably where that begins.
+    None also if the author of the workspace could have put it there. A folder of the workspace, or
+    a relative one, may be on `PATH`, with programs of a command or of a stranger in it. What is
+    around the workspace counts as well: an agent may work in a part of what a stranger wrote, and
+    nothing in it says reliably where that begins.
     """
     foreign = _outermost_folder(root.resolve())
     for folder in absolute_entries(path):

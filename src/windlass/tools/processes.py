@@ -18,7 +18,7 @@ _DEAD_STATES = ("Z", "X")
 
 
 class ProcessInfo:
-    """One process. Its start time tells it from a later one with the same id."""
+    """One process. Its start time distinguishes it from a later one with the same id."""
 
     __slots__ = ("parent", "pid", "start", "state")
 
@@ -90,7 +90,7 @@ class ProcessInfo:
 
 
 def find_process(pid: int) -> ProcessInfo | None:
-    """Return the process that has this id now; None if there is none, or no /proc."""
+    """Return the process that has this id now; None without one, or without /proc."""
     try:
         fields = _stat_fields(pid)
         return ProcessInfo(pid, int(fields[1]), int(fields[19]), fields[0].decode())

@@ -133,7 +133,7 @@ def _encode_fields(fields: dict[Any, Any], encode: EncodeValue) -> Iterator[byte
     separator = b"{"
     for key, item in fields.items():
         yield separator
-        # The key as it stands before its value, whatever type it has.
+        # The key as it is written before its value, whatever type it has.
         yield encode({key: 0})[1:-2]
         yield from encode_in_parts(item, encode)
         separator = b","

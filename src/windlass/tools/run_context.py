@@ -17,7 +17,7 @@ DepsT_co = TypeVar("DepsT_co", covariant=True, default=object)
 
 
 def discard_report(_text: str) -> None:
-    """Ignore a report: nobody watches."""
+    """Ignore a report, because the call is not watched."""
 
 
 @final
@@ -110,7 +110,7 @@ class ProgressRelay:
         if threading.get_ident() == self._loop_thread:
             self._relay_report(text)
             return
-        with suppress(RuntimeError):  # The loop is closed, so nobody can watch any more.
+        with suppress(RuntimeError):  # The loop is closed, so no watcher is left.
             self._loop.call_soon_threadsafe(self._relay_report, text)
 
     def _relay_report(self, text: str) -> None:

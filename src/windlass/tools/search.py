@@ -65,7 +65,7 @@ class ToolIndex:
 
 
 def build_search_tools(specs: Sequence[ToolSpec]) -> tuple[Tool[..., Any], Tool[..., Any]]:
-    """Build the two tools that stand for all others."""
+    """Build the two tools that represent all others."""
     describe: ToolFunction = ToolIndex(specs).describe
 
     def call_tool(name: str, arguments: dict[str, Any]) -> str:  # noqa: ARG001 - see below

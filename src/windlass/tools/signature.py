@@ -1,4 +1,4 @@
-"""Read the signature and the docstring of a function: what a model is told, and how to call it.
+"""Read the signature and docstring of a function: what a model sees, and how to call it.
 
 Invariant: a function that cannot be described by a schema fails here, when the tool is built, with
 one line that names the tool, the parameter and the fix. Nothing is left for the first call to find.

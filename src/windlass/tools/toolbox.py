@@ -109,7 +109,7 @@ class Toolbox:
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model is told about each tool."""
+        """What the model sees of each tool."""
         return self._specs
 
     @property
@@ -135,7 +135,7 @@ class Toolbox:
         return tuple(self._tools.values())
 
     def with_search(self) -> "Toolbox":
-        """Return the same tools with the two that stand for all of them: see `search.py`."""
+        """Return the same tools with the two that represent all of them: see `search.py`."""
         searched = [spec for spec in self._specs if not spec.needs_artifact]
         chosen = [*self._tools.values(), *build_search_tools(searched)]
         _check_unique_names(chosen)
@@ -197,7 +197,7 @@ class Toolbox:
         """Return what a call would change if it ran now; None if its tool does not say."""
         if chain:
             below = [tool.team for tool in self._tools.values() if chain[0] in tool.team]
-            # Two tools may know an agent of this name: nobody says which of them asks.
+            # Two tools may know an agent of this name, and it is unknown which of them asks.
             if len(below) != 1:
                 return None
             return await below[0][chain[0]](name, arguments, chain[1:], folder)

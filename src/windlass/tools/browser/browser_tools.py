@@ -29,7 +29,7 @@ from windlass.tools.web.guarded_http import HostResolver, resolve_host
 ValueT = TypeVar("ValueT")
 
 WATCH_S = 0.3
-"""How often it is looked whether the run of a browser goes on."""
+"""How often to check whether the run of a browser continues."""
 LAUNCH_SLACK_S = 75.0
 """The first call of a run starts the browser."""
 
@@ -63,9 +63,9 @@ class RunBrowsers:
         return held, await asyncio.wrap_future(self.host.submit(act(held.session)))
 
     async def _end_with_run(self, held: HeldSession) -> None:
-        """Close the browser when its run is over, or goes on elsewhere."""
+        """Close the browser when its run is over, or continues elsewhere."""
         try:
-            # Nobody tells a tool that its run has ended.
+            # A tool is not notified when its run ends.
             while self.host.is_open(held) and await held.context.still_driving():  # noqa: ASYNC110
                 await asyncio.sleep(WATCH_S)
         finally:  # Also when the event loop of the run is closed.
@@ -206,6 +206,6 @@ def _build_acting(browsers: RunBrowsers, options: ToolOptions) -> tuple[Tool[...
 
 
 def _take_note(held: HeldSession) -> str:
-    """Return what the model must be told about the browser, once."""
+    """Return the note for the model about the browser, once."""
     note, held.note = held.note, ""
     return note

@@ -1,8 +1,8 @@
 """One Chromium for a toolset: in a thread with an event loop of its own, a profile per session.
 
 Invariant: the browser ends with the last session that uses it, and with this process. Its driver
-and the browser itself end when their pipes to this process are closed, also by SIGKILL. What is
-left all the same has a marker, by which the next process finds and ends it. The browser gets none
+and the browser itself end when their pipes to this process are closed, also by SIGKILL. A process
+that survives this has a marker, by which the next process finds and ends it. The browser gets none
 of the keys and tokens in our environment.
 """
 
@@ -59,7 +59,7 @@ FLAGS = (
     # What belongs to no profile, such as a request of the browser itself, goes nowhere.
     "--proxy-server=http://127.0.0.1:9",
     "--proxy-bypass-list=<-loopback>",
-    # Otherwise the browser tells a service of its maker about each form.
+    # Otherwise the browser reports each form to a service of its maker.
     "--autofill-server-url=about:blank",
     # Calls between browsers would send packets past the proxy.
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
@@ -89,7 +89,7 @@ class HeldSession:
     session: BrowserSession
     run: int
     note: str
-    """What the model must be told with the next result; empty if it was."""
+    """The note for the model in the next result; empty once it was shown."""
     context: RunContext
 
 
@@ -148,7 +148,7 @@ class ChromiumHost:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def find_session(self, context: RunContext) -> "HeldSession":
-        """Return the session of a run; a new one if there is none, or if its browser crashed."""
+        """Return the session of a run. Opens one on first use, or if the browser crashed."""
         name = context.session_id
         async with self._launching:
             held = self._held.get(name)

@@ -1,7 +1,7 @@
 """The pages of a session that are open, and what they try besides being read.
 
-Invariant: a page opens others only right after something was clicked or typed, and only so many.
-Downloads are refused, dialogs dismissed, and the model is told of each.
+Invariant: a page opens others only right after something was clicked or typed, and only a limited
+number. Downloads are refused and dialogs dismissed, and the model gets a note about each.
 """
 
 import asyncio
@@ -51,12 +51,12 @@ class OpenPages:
         self._last_act = time.monotonic()
 
     def add_note(self, note: str) -> None:
-        """Keep something that the model is to be told with the next result."""
+        """Keep a note for the model, for the next result."""
         if len(self._notes) < NOTES_MAX:
             self._notes[printable_line(note)[:NOTE_CHARS_MAX]] = None
 
     def take_notes(self) -> list[str]:
-        """Return what the model is to be told, once."""
+        """Return the notes for the model, once."""
         notes = list(self._notes)
         self._notes.clear()
         return notes

@@ -2,8 +2,8 @@
 
 Invariant: a reference means one element of one document. It names the document, so that one that
 was read before the page changed is refused instead of meaning another element. The name of the
-element comes from the page's tree, and never from its text: a text that looks like an element is
-none.
+element comes from the page's tree, and never from its text: a text that looks like an element does
+not count as one.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import final
 from windlass.core.errors import ModelRetry
 
 # A line of the tree: `- button "Send" [disabled] [ref=e7]: text`. Names are quoted as in JSON, and
-# a line that YAML would read otherwise stands in quotes as a whole.
+# a line that YAML would misread is quoted as a whole.
 _ELEMENT_LINE = re.compile(
     r"""(?P<start>[ ]*-\ '?)(?P<role>[a-z]+)(?:\ (?P<name>"(?:[^"\\]|\\.)*"))?"""
     r"""(?P<traits>(?:\ \[[a-z]+(?:=[^\]\s]*)?\])*?)\ \[ref=(?P<ref>(?:f\d+)?e\d+)\]""",

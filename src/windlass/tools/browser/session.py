@@ -2,7 +2,7 @@
 
 Invariant: each action is bounded in time, and ends with what the page shows then. All that a page
 tries besides (pop-ups, downloads, dialogs, hosts that are not allowed) is stopped or bounded, and
-the model is told.
+reported to the model.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ SHOW_ATTEMPTS = 3
 ELEMENT_S_MAX = 5.0
 """How long an element may take to become visible and enabled."""
 NEW_PAGE_S = 0.3
-"""How long after a click it is looked whether another page opens."""
+"""How long after a click to watch for another page that opens."""
 SLACK_S = 2.0
 """How much later than the browser's own time-out an action is given up."""
 PROFILE_OPTIONS: Mapping[str, Any] = {
     "accept_downloads": False,
-    "service_workers": "block",  # They would go on after their page.
+    "service_workers": "block",  # They would outlive their page.
     "viewport": {"width": 1280, "height": 800},
 }
 NO_PAGE = "No page is open. Open one with browser_open."
@@ -106,7 +106,7 @@ class BrowserSession:
         server = await proxy.start()
         try:
             profile = await browser.new_context(
-                # Loopback goes by the proxy as well, which it would not by itself.
+                # Loopback uses the proxy as well, which is not the default.
                 proxy={"server": server, "bypass": "<-loopback>", **proxy.credentials},
                 storage_state=state,
                 **PROFILE_OPTIONS,
@@ -267,7 +267,7 @@ class BrowserSession:
 
     @asynccontextmanager
     async def _acting(self) -> AsyncGenerator[None]:
-        """One action at a time, in a bounded time. Errors of the browser are told to the model."""
+        """One action at a time, in a bounded time. The model gets the errors of the browser."""
         async with self._lock:
             limit_s = self._limits.action_s * 2 + self._limits.settle_s * 2 + SLACK_S
             try:

@@ -82,7 +82,7 @@ def _read_variable(name: str) -> str | None:
 
 
 def _parse_manifest(text: str, file: Path) -> _Manifest:
-    import tomllib  # noqa: PLC0415 - only for those who have a manifest
+    import tomllib  # noqa: PLC0415 - only for users of a manifest
 
     try:
         content: object = _load_yaml(text) if file.suffix in _YAML_SUFFIXES else tomllib.loads(text)
@@ -93,7 +93,7 @@ def _parse_manifest(text: str, file: Path) -> _Manifest:
 
 def _load_yaml(text: str) -> object:
     try:
-        import yaml  # noqa: PLC0415 - whoever writes YAML has it
+        import yaml  # noqa: PLC0415 - only for manifests in YAML
     except ImportError:
         raise ConfigError("a manifest in YAML needs PyYAML: pip install pyyaml") from None
     try:

@@ -50,7 +50,7 @@ class HttpAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One HTTP request."""
 
     url: str
-    """Arguments stand in the path only: `https://host/items/{id}`."""
+    """Arguments are allowed in the path only: `https://host/items/{id}`."""
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "GET"
     query: dict[str, Any] = {}
     headers: dict[str, str] = {}

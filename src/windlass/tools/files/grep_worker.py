@@ -1,8 +1,8 @@
 """Finds the lines that match a pattern, in a process of its own.
 
-Invariant: a pattern that takes forever blocks nobody. Python's `re` does not let other threads run
-while it matches, so a pattern from a model is never matched in the process of the runtime. This
-process also ends by its own alarm, even if the process that started it is gone.
+Invariant: a pattern that takes forever does not block the runtime. Python's `re` does not let other
+threads run while it matches, so a pattern from a model is never matched in the process of the
+runtime. This process also ends by its own alarm, even if the process that started it is gone.
 
 It runs without the rest of the package (see `helper_programs`), and in a sandbox without files and
 network where there is one: it needs nothing but its standard input and output. The first line on

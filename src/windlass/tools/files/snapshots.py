@@ -40,7 +40,7 @@ class FileSnapshots:
         self._workspace = workspace
 
     def read_before(self, path: str) -> FileContent | None:
-        """Return a file as it is now; None if there is none."""
+        """Return a file as it is now; None if it does not exist."""
         try:
             return self._workspace.read_file(path, SNAPSHOT_BYTES_MAX)
         except MissingPath:

@@ -5,8 +5,8 @@ root. A write goes to a new file beside the old one, which is then renamed over 
 there is the old content or the new, never a mixture, and a link that is placed there at the last
 moment is replaced and not followed. Only regular files are read or replaced.
 
-Two things are trusted: the path to the root itself, and that nobody moves one of its folders
-elsewhere or makes hard links into it, which cannot be told from ordinary files.
+Two things are trusted: the path to the root itself, and that no other process moves one of its
+folders elsewhere or makes hard links into it, which look like ordinary files.
 """
 
 import os
@@ -61,7 +61,7 @@ class Workspace:
     """The one folder that tools may read and change. Paths are relative to it.
 
     Absolute paths and links are accepted if they lead into it. A path that cannot be used raises
-    `ModelRetry`, with one line that tells the model why.
+    `ModelRetry`, with one line that explains the reason to the model.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -85,7 +85,7 @@ class Workspace:
     def read_file(self, path: str, bytes_max: int) -> FileContent:
         """Read up to `bytes_max` bytes from the beginning of a regular file.
 
-        Raises MissingPath, a ModelRetry, if there is none.
+        Raises MissingPath, a ModelRetry, if the file does not exist.
         """
         with self._root.resolve_path(path) as place:
             if _require_regular(place.file_stat, place.path) is None:

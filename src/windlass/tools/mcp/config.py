@@ -310,7 +310,7 @@ def tool_name(server: str, tool: str, *, taken: bool = False) -> str:
 
 
 def _shorten_with_hash(name: str, chars_max: int) -> str:
-    """Return as much of a name as fits, and a hash that tells it from all others."""
+    """Return as much of a name as fits, and a hash that makes it unique."""
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
     head = _INVALID_CHARS.sub("_", name).strip("_")[: chars_max - len(digest) - 1].rstrip("_")
     return f"{head}_{digest}" if head else digest

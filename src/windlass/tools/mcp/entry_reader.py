@@ -1,4 +1,4 @@
-"""Read the values of an entry of `mcpServers` JSON, and say where a wrong one stands."""
+"""Read the values of an entry of `mcpServers` JSON, and say where a wrong one is."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ def check_keys(where: str, entry: Mapping[str, Any], keys: Sequence[str]) -> Non
 
 
 def _describe_type(value: object) -> str:
-    # bool stands before int, because True is also an int.
+    # bool comes before int, because True is also an int.
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number"}
     return next((name for kind, name in names.items() if isinstance(value, kind)), "this")
 

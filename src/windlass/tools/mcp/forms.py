@@ -26,7 +26,7 @@ _SECRET_WORDS = re.compile(
 
 
 class FormRefused(Exception):
-    """A form that nobody may be shown, or values that do not fit it. The text says why."""
+    """A form that must not be shown, or values that do not fit it. The text says why."""
 
 
 def read_form(schema: Mapping[str, Any]) -> JsonSchema:

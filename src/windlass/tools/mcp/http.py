@@ -170,7 +170,7 @@ class HttpErrors:
 
     @property
     def refusal(self) -> WindlassError | None:
-        """The problem, if the last answer was a refusal for want of a token."""
+        """The problem, if the server refused the last request because a token was missing."""
         is_refused = self.statuses and self.statuses[-1] in _REFUSALS
         return self.problem if is_refused else None
 
@@ -249,7 +249,7 @@ def _build_auth(keeper: TokenKeeper) -> "httpx2.Auth":
             try:
                 token = await keeper.find_token()
             except WindlassError as error:
-                # Without a token, the server may take the request all the same.
+                # The server may accept the request without a token.
                 _note_problem(error)
                 yield request
                 return

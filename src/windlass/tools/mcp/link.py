@@ -226,7 +226,7 @@ class McpLink:
                 f"the next attempt is in {self._not_before - now:.1f} s"
             )
         if last is not None:
-            # What it has changed meanwhile was announced to nobody.
+            # Changes while it was disconnected were not announced.
             self._requests.note_change()
         connection = McpConnection(self._settings, self._requests, self._keeper)
         self._connection = connection
@@ -332,7 +332,7 @@ async def _listen_for_changes(client: "Client", requests: ServerRequests) -> Non
 
 
 async def _skip_validation(name: str, result: "CallToolResult") -> None:
-    """Stand in for the SDK's check of an answer."""
+    """Replace the SDK's check of an answer."""
 
 
 def _describe_cause(error: BaseException) -> str:

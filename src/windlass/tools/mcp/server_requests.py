@@ -1,8 +1,8 @@
 """What an MCP server asks its client for while a call runs: a person's answer, a model's reply.
 
 Invariant: a server is answered only within a call, and by the person and the model of that call's
-run. If it cannot be told which call asks, nobody is asked. Nothing outlives the call, whose
-time-out holds for all of it. What a server says is shown as its words, and an address is shown and
+run. If it is unclear which call asks, the request is refused. Nothing outlives the call, whose
+time-out covers all of it. What a server says is shown as its words, and an address is shown and
 never opened.
 """
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     )
 
 QUESTIONS_MAX = 10
-"""Questions to a person in one call. A server could keep somebody busy otherwise."""
+"""Questions to a person in one call, so that a server cannot keep a person busy."""
 MESSAGE_CHARS_MAX = 2_000
 NOTE_CHARS_MAX = 200
 PROMPT_CHARS_MAX = 100_000
-"""Of all that a server wants a model to read."""
+"""Of everything that a server wants a model to read."""
 REPLY_TOKENS_MAX = 4_096
 USER_REJECTED = -1
 """The error code of the protocol for a request that a person has not allowed."""
@@ -199,7 +199,7 @@ class OpenCall:
     async def _ask_person(
         self, text: str, arguments: dict[str, Any], form: dict[str, Any] | None = None
     ) -> PersonAnswer | None:
-        """Return what the person says; None if nobody does, or if they were asked too often."""
+        """Return the person's answer; None without one, or if they were asked too often."""
         self._questions += 1
         context = self.context
         if context.call is None or self._questions > QUESTIONS_MAX:
@@ -319,7 +319,7 @@ class ServerRequests:
 def _describe_answer(
     answer: PersonAnswer | None,
 ) -> tuple[Literal["accept", "decline", "cancel"], str]:
-    """Return what the server is told, and what the record says."""
+    """Return the answer to the server, and the text for the record."""
     if answer is None:
         return "cancel", "nobody answered"
     if isinstance(answer, Deny):

@@ -231,9 +231,9 @@ class McpServers:
     """Several servers, opened and closed together.
 
     `private`: what their tools return is private data, unless the settings give a tool its labels.
-    `tokens`: where the tokens for servers are kept at which a person has signed in. `sign_in` shows
+    `tokens`: where the tokens are kept for servers at which a person has signed in. `sign_in` shows
     a person the address at which to sign in, when a server asks for it. Without it, such a server
-    cannot be used before somebody has signed in: `windlass mcp login NAME`.
+    cannot be used before a person has signed in: `windlass mcp login NAME`.
     """
 
     def __init__(

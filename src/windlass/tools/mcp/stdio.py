@@ -216,7 +216,7 @@ async def _read_messages(
 ) -> None:
     """Deliver the server's messages until its output ends.
 
-    It keeps reading when nobody wants the messages any more: a server that blocks while it writes
+    It keeps reading after the messages are no longer wanted: a server that blocks while it writes
     does not notice that its input has ended.
     """
     reason = ""

@@ -41,7 +41,7 @@ LISTED_MAX = 50
 """Calls that a report about interrupted code lists; the last ones."""
 ARGUMENTS_CHARS_MAX = 200
 WATCH_S = 0.3
-"""How often an idle interpreter looks whether its run goes on."""
+"""How often an idle interpreter checks whether its run continues."""
 IMAGE_BYTES_MAX = 5 * 2**20
 TOOLS_NOTE = (
     " Your other tools are functions in it, with the same names and arguments: use them to make "
@@ -120,7 +120,7 @@ async def reconcile_code(
 ) -> object:
     """Say what the code of an interrupted call had called, and close the session of its calls.
 
-    If it had done something by then, nobody is asked whether it should all be done again.
+    If it had done something by then, no person is asked whether to repeat all of it.
     """
     del timeout_s
     nested = nest_calls(run, context, code)
@@ -217,7 +217,7 @@ class PythonInterpreters:
         return interpreter
 
     async def _report_loss(self, interpreter: Interpreter, why_lost: str) -> ToolResult:
-        """Return what the model is told; `why_lost` is why a process that still runs is ended."""
+        """Return the result for the model; `why_lost` is why a process that still runs is ended."""
         was_running = interpreter.job.is_running
         await interpreter.stop()
         text = why_lost
@@ -230,8 +230,8 @@ class PythonInterpreters:
     async def _end_with_run(
         self, context: RunContext, key: tuple[str, int], interpreter: Interpreter
     ) -> None:
-        """End an interpreter when its run is over, or goes on elsewhere."""
-        # Nobody tells a tool that its run has ended.
+        """End an interpreter when its run is over, or continues elsewhere."""
+        # A tool is not notified when its run ends.
         while interpreter.job.is_running and await context.still_driving():
             ended = asyncio.wrap_future(interpreter.job.end_future)
             await asyncio.wait({ended}, timeout=WATCH_S)

@@ -1,8 +1,7 @@
 """The process of a code interpreter, and the messages between it and the runtime.
 
-Invariant: whatever comes from the process is read like anything from outside, and nobody waits for
-it with the event loop: its code may write anything, stop reading, or put links in place of the
-pipes.
+Invariant: whatever comes from the process is untrusted input, and the event loop never blocks on
+it: its code may write anything, stop reading, or put links in place of the pipes.
 """
 
 import asyncio
@@ -57,7 +56,7 @@ class WorkerCall(msgspec.Struct, frozen=True):
 
     @classmethod
     def unreadable(cls) -> "WorkerCall":
-        """Return a call that is refused: the code gets an error and goes on."""
+        """Return a call that is refused: the code gets an error and continues."""
         return cls("", msgspec.Raw(b"{}"))
 
 
@@ -125,7 +124,7 @@ class Interpreter:
         return os.open(name, flags, dir_fd=self._folder_fd)
 
     async def _write_line(self, pipe: str, message: object) -> None:
-        """Write a line into a pipe. Code that does not read it keeps nobody else waiting."""
+        """Write a line into a pipe. Code that does not read it does not block the event loop."""
         rest = memoryview(msgspec.json.encode(message) + b"\n")
         busy_until = asyncio.get_running_loop().time() + BUSY_S
         while rest and self.job.is_running:
@@ -153,7 +152,7 @@ class Interpreter:
             return kind.unreadable()
 
     async def stop(self) -> None:
-        """End the process with all that it started, and remove its folder."""
+        """End the process and everything that it started, and remove its folder."""
         self.job.stop()
         await asyncio.shield(asyncio.wrap_future(self.job.end_future))
         if self._pipes:

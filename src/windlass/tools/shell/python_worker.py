@@ -157,7 +157,7 @@ def answer(request: "dict[str, Any]", names: "dict[str, Any]") -> "dict[str, Any
         try:
             run_code(request["code"], names)
             images = collect_figures()
-        except BaseException:  # noqa: BLE001 - also SystemExit: the interpreter goes on
+        except BaseException:  # noqa: BLE001 - also SystemExit: the interpreter continues
             failed = True
             traceback.print_exc()
     text = output.getvalue()

@@ -211,7 +211,7 @@ def _open_plain_file(path: Path) -> int:
 def _is_locked_by_other(fd: int) -> bool:
     """Try to take the lock, and return whether another process has it.
 
-    Where the file system has no locks, nobody has it.
+    On a file system without locks, it is always free.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

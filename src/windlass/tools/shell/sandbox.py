@@ -35,7 +35,7 @@ PASS_ENV = (
 )
 """The variables that a command inherits: no keys, and no sockets of SSH or GPG agents."""
 
-# Nobody sits at the terminal: a pager or a password prompt would wait forever.
+# The terminal is unattended: a pager or a password prompt would wait forever.
 _NON_INTERACTIVE_ENV = {
     "TERM": "dumb",
     "PAGER": "cat",
@@ -153,7 +153,7 @@ class ActiveSandbox:
         )
 
     def socket_filter(self, *, background: bool) -> bytes:
-        """Return the filter that keeps a command away from Unix sockets; empty if there is none."""
+        """Return the filter that keeps a command away from Unix sockets; empty to allow them."""
         allowed = self.options.unix_sockets
         if self.tier == "process" or allowed or (allowed is None and not background):
             return b""
@@ -254,7 +254,7 @@ def probe_bubblewrap(*, network: bool = False, root: Path | None = None) -> Bubb
 def confine_helper(command: list[str], root: Path) -> list[str]:
     """Return the command line that runs a helper of ours with no files but Python's own.
 
-    It has no network either. Where there is no sandbox, the command is returned as it is.
+    It cannot use the network either. Without a sandbox, the command is returned unchanged.
     """
     program = _find_bubblewrap(root)
     if program is None or not _can_confine_helpers(program, os.geteuid()):

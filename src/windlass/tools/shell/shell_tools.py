@@ -93,7 +93,7 @@ class WorkspaceShell:
             grace_s=self.limits.grace_s,
             output_bytes_max=self.limits.output_bytes_max,
         )
-        # The call of a background command is over at once, so nobody watches its reports.
+        # The call of a background command is over at once, so its reports are not watched.
         return ShellJob(
             [self._program, "-c", command],
             self.sandbox,
@@ -114,7 +114,7 @@ class WorkspaceShell:
         return handle
 
     def find_job(self, session: str, handle: str) -> ShellJob:
-        """Return a background command of a session; raises ModelRetry if there is none."""
+        """Return a background command of a session; raises ModelRetry if the handle is unknown."""
         job = self._jobs.get((session, handle))
         if job is None:
             handles = [name for owner, name in self._jobs if owner == session]

@@ -181,7 +181,7 @@ def fetch_tool(
     timeout = max(60.0, seconds_max * 2)
 
     # A failure of one site says nothing about the next one. So failures are ModelRetry: they are
-    # told to the model, not retried, and not counted by the circuit breaker.
+    # reported to the model, not retried, and not counted by the circuit breaker.
     @tool(effect="read", untrusted=True, external=True, retries=0, timeout=timeout)
     async def fetch(
         url: Annotated[str, "An http or https URL on the public internet."],

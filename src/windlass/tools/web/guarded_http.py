@@ -1,9 +1,9 @@
 """A request to exactly the address that was checked: for `fetch`, and for webhooks.
 
 Invariant: a host is resolved once, all its addresses must be public or allowed, and the socket is
-opened to one of them. So nobody reaches the network of this machine by a name that points inside,
-nor by a name that points elsewhere when it is resolved a second time. No proxy and no cookie is
-used, and no redirect is followed.
+opened to one of them. So the network of this machine cannot be reached by a name that points
+inside, nor by a name that points elsewhere when it is resolved a second time. Proxies and cookies
+are not used, and redirects are not followed.
 """
 
 import asyncio

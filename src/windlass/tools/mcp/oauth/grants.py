@@ -221,7 +221,7 @@ async def revoke(requests: OAuthRequests, token: McpToken) -> None:
 
 
 def _describe_token(found: Discovered, client: OAuthClient, scope: str) -> McpToken:
-    """Return all that is known of a token before it is given."""
+    """Return everything that is known of a token before it is issued."""
     return McpToken(
         server=found.server_url,
         resource=found.resource,

@@ -110,7 +110,7 @@ class TokenKeeper:
             await self.replace_token(token, challenge)
 
     async def find_token(self) -> str | None:
-        """Return the token to send, renewed if its time is up; None if there is none."""
+        """Return the token to send, renewed if it has expired; None without a token."""
         async with self._use():
             if not self._was_loaded:
                 self._adopt(await asyncio.to_thread(self._tokens.load, self._server))

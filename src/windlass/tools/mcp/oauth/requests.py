@@ -110,7 +110,8 @@ class OAuthRequests:
     ) -> HttpAnswer:
         """Send a form, as token endpoints take it, or JSON, as registration endpoints do, or none.
 
-        Raises ConfigError if the answer is too long, and ToolUnavailable if there is none.
+        Raises ConfigError if the answer is too long, and ToolUnavailable if the server does not
+        answer.
         """
         sent = {"Accept": "application/json", **(headers or {})}
         data: bytes | None = None

@@ -81,7 +81,7 @@ class McpTokenStore(Protocol):
         ...
 
     def delete(self, server: str) -> None:
-        """Forget a token. Nothing happens if there is none."""
+        """Forget a token. Does nothing if there is nothing to forget."""
         ...
 
     def lock(self, server: str) -> AbstractAsyncContextManager[None]:
