@@ -53,7 +53,7 @@ def sign_answer(keys: ServiceKeys, session: str, message: AnswerMail, by: str, a
 
 
 def find_answer_problem(keys: ServiceKeys, session: str, letter: Letter) -> str | None:
-    """Return why a message is not to be taken; None if it is no answer, or one that counts."""
+    """Return why a message is not to be taken; None if it is not an answer, or one that counts."""
     message = letter.message
     if not keys.is_configured or not isinstance(message, AnswerMail):
         return None

@@ -167,13 +167,13 @@ def _check_name(session: str) -> None:
 
 
 def _mark_import(session: str, facts: Sequence[Fact], source: str) -> SessionImported:
-    """Return the fact that ends an imported session. Raises JournalCorrupt if it is no session."""
+    """Return the end fact of an imported session. Raises JournalCorrupt if it is not a session."""
     try:
         state = fold(session, facts)
     except IllegalFact as error:
         raise JournalCorrupt(f"the file is not a session: {error}") from None
     if state.at > time.time() + CLOCK_AHEAD_S_MAX:
-        # Time would stand still, and with it the limits on it.
+        # Time would stop, and with it the limits on it.
         raise JournalCorrupt(
             "the file is not a session of today: its records are from the future; check the clock "
             "of this machine and of the one that exported it"

@@ -5,7 +5,7 @@ Attachments and long texts are not part of the record. They are stored once, as 
 hash, and the record lists which of its content parts have to be filled in again:
 `{"v":1,"blobs":[[0,"<hash>"]],"type":…}`.
 
-The law: a record that was encoded once can be decoded for ever. A new field with a default needs
+Invariant: a record that was encoded once can be decoded forever. A new field with a default needs
 nothing else. When a fact changes so that an old record would be misread, `VOCABULARY_VERSION` in
 `core/events.py` goes up, and `UPCASTS` gets a function from the old version to the next.
 """

@@ -42,15 +42,14 @@ async def fork(
 
     What was under way at record `at` belongs to the old session; the fork cannot know how it ended.
     A request to the model counts as all that was reserved for it, as after a crash. A call that may
-    have had an effect is not run again: its outcome counts as unknown, and by the run's rule
-    `on_unknown` the model is told so or a person is asked. Reads are made again. A call that a
-    person had allowed and that had not begun is asked about once more. With `detached`, the fork
-    does not draw on the shared budgets that were given with the runs, and does not belong to their
-    traces and keys: it is a trial, not a part of the work.
+    have had an effect is not run again: its outcome counts as unknown, and the run's rule
+    `on_unknown` decides whether the model gets this as the result or a person is asked. Reads are
+    made again. A call that a person had allowed and that had not begun is asked about again. With
+    `detached`, the fork does not draw on the shared budgets that were given with the runs, and does
+    not belong to their traces and keys: it is a trial, not a part of the work.
 
     Raises ConfigError if there is no such session or record, or if `into` exists already, and
-    JournalCorrupt if somebody without the user's key has changed the old session: the copy would be
-    signed.
+    JournalCorrupt if the old session was changed without the user's key: the copy would be signed.
     """
     journal = complete_journal(journal)
     facts = await journal.read(check_session(session))
@@ -73,7 +72,7 @@ async def fork(
 
 
 async def _refuse_forged(journal: Journal, session: str) -> None:
-    """Raise JournalCorrupt if somebody without the user's key has changed a session."""
+    """Raise JournalCorrupt if a session was changed without the user's key."""
     forgeries = await journal.find_forgeries(session)
     if forgeries:
         raise JournalCorrupt(
@@ -86,7 +85,7 @@ def _copy_records(
     session: str, facts: Sequence[Fact], at: int, *, detached: bool = False
 ) -> list[Fact]:
     """Return the records that the fork begins with: the first `at`, and what settles open calls."""
-    # A fork is a session of its own: it works for nobody, and is not deleted with a caller.
+    # A fork is a session of its own: it does not work for a parent, and is not deleted with one.
     copied = [
         replace(fact, parent="") if isinstance(fact, RunStarted) else fact for fact in facts[:at]
     ]

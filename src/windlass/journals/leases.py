@@ -2,7 +2,8 @@
 
 For a journal in a file, the driver locks one byte of a lock file beside it. The offset of the byte
 is a hash of the session's name. The kernel releases the lock as soon as the process is gone, even
-after SIGKILL, so there is no heartbeat and no time-out that could expire while the driver lives.
+after SIGKILL, so it needs neither a heartbeat nor a time-out that could expire while the driver
+lives.
 """
 
 import errno

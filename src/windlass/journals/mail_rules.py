@@ -1,6 +1,6 @@
 """What every store does with mail: it checks messages, counts them, and says why one is refused.
 
-The law: a number of a lane is given out once. It follows the last one that was given out, and the
+Invariant: a number of a lane is given out once. It follows the last one that was given out, and the
 last one that a fact of the session carries: a fork or an import has facts with numbers of messages
 that its own mailbox never held.
 """
@@ -45,7 +45,7 @@ class MailLimits(NamedTuple):
 
 
 class LaneCounters(msgspec.Struct, frozen=True):
-    """Where a lane of a session stands."""
+    """The position of a lane of a session."""
 
     last: int = 0
     """The last number that was given out."""
@@ -58,7 +58,7 @@ class LaneCounters(msgspec.Struct, frozen=True):
 
 
 class MailCounters(msgspec.Struct, frozen=True):
-    """Where both lanes of a session stand."""
+    """The positions of both lanes of a session."""
 
     control: LaneCounters = LaneCounters()
     prompts: LaneCounters = LaneCounters()
@@ -130,12 +130,12 @@ def read_message(body: bytes | str, lane: MailLane) -> Mail:
 
 
 def lane_name(session: str, lane: MailLane) -> str:
-    """Return the name under which a waiter is told of messages in a lane."""
+    """Return the name under which a waiter is notified of messages in a lane."""
     return f"{lane} {session}"
 
 
 def no_facts_error(session: str, message: Mail) -> NothingToDo:
-    """A message was posted to a session that has no run to speak to."""
+    """A message was posted to a session without a run."""
     return NothingToDo(
         f"session {session!r} does not exist, so a {kind_of(message)} message has no run to act "
         "on; check the name, or begin the session with a prompt"

@@ -39,7 +39,7 @@ from windlass.journals.wording import session_missing_error
 from windlass.ports import ProvenAnswers, SharedRecord
 
 HASHED_IN_LOOP_BYTES_MAX = 1_000_000
-"""Longer data is hashed in a thread, so that the event loop goes on."""
+"""Longer data is hashed in a thread, so that the event loop is not blocked."""
 
 
 class MemoryJournal:
@@ -203,7 +203,7 @@ class MemoryJournal:
                 await posted
 
     async def list_mailed(self, limit: int = 100) -> Sequence[str]:
-        """Return the sessions that have messages which nobody has taken, the oldest first."""
+        """Return the sessions that have messages which were not taken yet, the oldest first."""
         with self._mutex:
             return self._mail.list_mailed(self._facts_of, limit)
 
@@ -318,7 +318,7 @@ class MemoryJournal:
         parent: str | None = None,
         limit: int = ABANDONED_SESSIONS,
     ) -> list[SessionSummary]:
-        """List the latest sessions with an open run that has no driver and waits for no person."""
+        """List the latest sessions whose open run has no driver and does not wait for a person."""
         wanted = make_query(state="open", agent=agent, parent=parent)
         found = [
             summary
@@ -334,7 +334,7 @@ class MemoryJournal:
         """Delete the sessions that ended before a time, except the latest `keep`; returns how many.
 
         A session is deleted with those that work for it; it stays if one of them is driven, or has
-        messages that nobody has taken.
+        messages that were not taken yet.
         """
         count = 0
         summaries = self._list_summaries()

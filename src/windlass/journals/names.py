@@ -4,8 +4,8 @@ sessions.db, sqlite:sessions.db    a SQLite file, which is created if it does no
 memory:, :memory:                  a journal in memory, which ends with the process
 postgresql://user@host/database    a Postgres database
 
-The law: what is shown of a name never contains a password. If a URL cannot be taken apart for sure,
-nothing of it is shown but its scheme.
+Invariant: what is shown of a name never contains a password. If a URL cannot be parsed with
+certainty, only its scheme is shown.
 """
 
 import os

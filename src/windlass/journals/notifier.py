@@ -38,7 +38,7 @@ class AppendNotifier:
         with self._mutex:
             waiting = [waiter for session in sessions for waiter in self._waiters.get(session, ())]
         for appended in waiting:
-            # call_soon_threadsafe raises if the loop is closed; then nobody waits any more.
+            # call_soon_threadsafe raises if the loop is closed; then no waiter is left.
             with suppress(RuntimeError):
                 appended.get_loop().call_soon_threadsafe(_set_done, appended)
 

@@ -2,7 +2,7 @@
 
 Invariant: a store calls `decide_question` while no other post and no append can change the row, and
 writes the row and the message together or not at all. So a question has one decision, and each
-person who answers is told of that one.
+person who answers receives that one.
 """
 
 from typing import NamedTuple

@@ -88,7 +88,7 @@ class SessionEnd(NamedTuple):
     last_link: ChainLink
     summary: SessionSummary
     row: SessionSummary | None = None
-    """What the row says; None if the session has no row yet."""
+    """What the row says; None if the session does not have a row yet."""
     number: int = 0
     """The key of the session's row. Postgres assigns it in the database and leaves this at 0."""
     mail: MailCounters = MailCounters()
@@ -103,7 +103,7 @@ class SessionEnd(NamedTuple):
 
     @classmethod
     def of_new_session(cls, session: str, number: int = 0) -> Self:
-        """The end of a session that has no records yet."""
+        """The end of a session without records."""
         return cls(chain_root(session), SessionSummary(session), None, number)
 
     @classmethod

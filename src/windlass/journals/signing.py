@@ -1,10 +1,10 @@
-"""The key of the user, by which a journal in a file is told from one that a command has changed.
+"""The key of the user, which shows whether a command has changed a journal in a file.
 
-A command that a model runs may get at the file of a journal, but never at this key: the sandbox
-and the file tools hide its folder. Whoever has no key can neither answer a question, nor post a
-message, nor take records away without being noticed.
+A command that a model runs may get at the file of a journal, but never at this key: the sandbox and
+the file tools hide its folder. Without the key, a process cannot answer a question, post a message
+or remove records unnoticed.
 
-The law: a journal works without a key. If the folder cannot be written, nothing is signed, and
+Invariant: a journal works without a key. If the folder cannot be written, nothing is signed, and
 `verify` says so.
 """
 

@@ -27,7 +27,7 @@ NameTest = Callable[[str], bool]
 
 
 class SqlCondition(NamedTuple):
-    """A condition of a statement, and the values in it. `{}` stands for each value."""
+    """A condition of a statement, and the values in it. `{}` is the place of each value."""
 
     text: str
     values: tuple[object, ...] = ()
@@ -128,7 +128,7 @@ class StoredCatalog(ABC):
         parent: str | None = None,
         limit: int = ABANDONED_SESSIONS,
     ) -> list[SessionSummary]:
-        """List the latest sessions with an open run that has no driver and waits for nobody."""
+        """List the latest sessions whose open run has no driver and does not wait for a person."""
         found: list[SessionSummary] = []
         wanted = make_query(state="open", agent=agent, parent=parent)
         # A session that is released meanwhile is in the next list.

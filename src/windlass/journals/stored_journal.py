@@ -115,7 +115,8 @@ class StoredJournal(StoredCatalog):
     async def get_blob(self, session: str, name: str) -> bytes | None:
         """Return the data that the session keeps under a name, or the first 16 characters of it.
 
-        Returns None if there is none, and raises JournalCorrupt if it is not what was stored.
+        Returns None if the session keeps no such data, and raises JournalCorrupt if it is not what
+        was stored.
         """
         if not is_blob_name(name):
             return None

@@ -19,11 +19,11 @@ VERSION = 1
 Version 1 is open until the first release.
 """
 NEW_FACTS: frozenset[str] = frozenset()
-"""The tags of the facts that the version before cannot read. There is none before version 1."""
+"""The tags of the facts that the version before cannot read. Version 1 is the first."""
 
 
 class UpgradeStatus(msgspec.Struct, frozen=True):
-    """Where the upgrade of a journal stands."""
+    """The state of the upgrade of a journal."""
 
     version: int
     """The version of the tables."""

@@ -1,6 +1,6 @@
 """Error messages that more than one journal raises.
 
-The law: a message names the journal or the session, says what happened, and says what to do.
+Invariant: a message names the journal or the session, says what happened, and says what to do.
 """
 
 from collections.abc import Sequence
@@ -40,12 +40,12 @@ def session_busy_error(session: str) -> SessionBusy:
 
 
 async def no_session_error(journal: Journal, session: str) -> ConfigError:
-    """A session was named that has no records."""
+    """A session without records was named."""
     return ConfigError(await describe_unknown_session(journal, session))
 
 
 async def describe_unknown_session(journal: Journal, session: str) -> str:
-    """Say that a journal has no such session, with near names if it can list them."""
+    """Report that a session is not in the journal, with similar names if it can list them."""
     near: Sequence[str] = ()
     with suppress(ConfigError):
         names = [one.session for one in await journal.sessions(limit=NAMES_MAX)]
@@ -60,7 +60,7 @@ def session_exists_error(session: str) -> ConfigError:
 
 
 def session_missing_error(session: str) -> JournalFailed:
-    """A blob was stored for a session that has no records."""
+    """A blob was stored for a session without records."""
     return JournalFailed(f"session {session!r} does not exist, so no data can be stored for it")
 
 

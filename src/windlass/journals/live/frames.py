@@ -1,7 +1,7 @@
 """Batches of deltas as bytes, and the frames that carry them over a socket.
 
-The law: what a peer sends is never trusted. A frame that is too long or that is not what it should
-be raises BadFrame, and its connection is closed.
+Invariant: what a peer sends is never trusted. A frame that is too long or that is not what it
+should be raises BadFrame, and its connection is closed.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Batches that have arrived for one watcher, and the channel of watchers in this process.
 
-The law: a slow watcher holds up nobody. When its inbox is full, everything in it is dropped: the
-watcher finds the gap in the numbers of the batches, and asks for a snapshot.
+Invariant: a slow watcher does not hold up others. When its inbox is full, everything in it is
+dropped: the watcher finds the gap in the numbers of the batches, and asks for a snapshot.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class MemoryChannel:
         self._mutex = Lock()
 
     def open_sender(self, session: str, on_interest: Callable[[bool], None]) -> "MemorySender":
-        """Open the side of a driver, which is told at once of those who watch already."""
+        """Open the side of a driver, which learns at once of existing watchers."""
         sender = MemorySender(self, session, on_interest)
         with self._mutex:
             self._senders.setdefault(session, set()).add(sender)
@@ -78,7 +78,7 @@ class MemoryChannel:
         return subscription
 
     def tell_interest(self, session: str, *, is_wanted: bool) -> None:
-        """Tell the driver of a session that a snapshot is wanted, or that nobody watches."""
+        """Notify the driver of a session that a snapshot is wanted, or that no watcher is left."""
         with self._mutex:
             senders = tuple(self._senders.get(session, ()))
         for sender in senders:

@@ -76,7 +76,7 @@ def socket_address(folder: Path, name: str) -> Generator[str]:
 
 
 def connect_socket(folder: Path, name: str) -> socket.socket | None:
-    """Connect to a socket without waiting; None if nobody listens there now.
+    """Connect to a socket without waiting; None if no process listens there now.
 
     The socket of a dead process is removed.
     """

@@ -1,8 +1,8 @@
 """The driver's side of the live channel of a file: a socket, served by a thread of its own.
 
-The law: nobody on the other end can slow a run down or make it grow. The event loop of the driver
-only puts bytes into bounded buffers. A watcher that falls behind loses all that waits for it, and
-gets a snapshot when it has caught up. One that does not renew its interest is let go.
+Invariant: a peer on the other end cannot slow a run down or make it use more memory. The event loop
+of the driver only puts bytes into bounded buffers. A watcher that falls behind loses all that waits
+for it, and gets a snapshot when it has caught up. One that does not renew its interest is dropped.
 """
 
 import asyncio
@@ -200,7 +200,7 @@ class LiveSocketServer:
 
     def _wake(self) -> None:
         if self._wake_sockets:
-            # A full pipe wakes the thread too, and a closed one has no thread any more.
+            # A full pipe wakes the thread too, and the thread of a closed one has ended.
             with suppress(OSError):
                 self._wake_sockets[1].send(b"\0")
 

@@ -1,6 +1,6 @@
 """A watcher's side of the live channel of a file: it looks for drivers, and stays connected.
 
-The law: whatever the other end sends, a watcher loses at most its deltas. Frames are bounded, and
+Invariant: whatever the other end sends, a watcher loses at most its deltas. Frames are bounded, and
 one that is not what it should be ends the connection for a while.
 """
 
@@ -84,7 +84,7 @@ class SocketSubscription:
             # Those that are new ask by themselves.
             known = tuple(self._connections.values())
             with suppress(OSError):
-                # There is no folder before the first driver of this user has made it.
+                # The folder is missing until the first driver of this user has made it.
                 folder = open_socket_folder(create=False)
                 for name in self._find_new(folder, now):
                     await self._connect(folder, name)

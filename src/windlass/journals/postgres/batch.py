@@ -143,6 +143,6 @@ def to_column(value: object) -> object:
 
 
 def _transpose_rows(rows: Iterable[Sequence[object]], count: int) -> list[list[object]]:
-    """Return the columns of the rows; `count` empty ones if there are no rows."""
+    """Return the columns of the rows; `count` empty ones without rows."""
     columns = [list(column) for column in zip(*rows, strict=True)]
     return columns or [[] for _ in range(count)]

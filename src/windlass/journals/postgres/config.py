@@ -1,6 +1,6 @@
 """Where a Postgres journal is, how to connect to it, and what its errors mean.
 
-The law: no error contains a password, not even in text that the driver or the server wrote.
+Invariant: no error contains a password, not even in text that the driver or the server wrote.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ ANSWER_GRACE_S = 5.0
 
 
 class PostgresConnection(Protocol):
-    """The part of `asyncpg.Connection` that is used here; asyncpg has no type annotations."""
+    """The part of `asyncpg.Connection` that is used here; asyncpg is not annotated."""
 
     async def execute(self, query: str, *args: object) -> str: ...
 
@@ -132,7 +132,7 @@ async def connect_to_server(config: PostgresConfig) -> PostgresConnection:
         "application_name": "windlass",
         "synchronous_commit": "on" if config.durability == "full" else "off",
         "statement_timeout": f"{config.timeout_s * 1000:.0f}",
-        # One plan serves lists of any length. Planning anew would cost more than the write itself.
+        # One plan serves lists of any length. Planning again would cost more than the write itself.
         "plan_cache_mode": "force_generic_plan",
         "jit": "off",
         # If this machine vanishes, the server frees its leases after 10 + 3 * 5 seconds.
@@ -144,7 +144,7 @@ async def connect_to_server(config: PostgresConfig) -> PostgresConnection:
         config.dsn,
         timeout=CONNECT_TIMEOUT_S,
         # Longer than the server's own limit: when the server gives up, nothing has been written.
-        # When only we give up, nobody knows.
+        # When only we give up, the result is unknown.
         command_timeout=config.timeout_s + ANSWER_GRACE_S,
         server_settings=settings,
     )

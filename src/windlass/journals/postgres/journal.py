@@ -235,7 +235,7 @@ class PostgresJournal(PostgresRecordStore):
         await self._resources.for_running_loop().leases.wait_for_news(name, is_there)
 
     def open_live(self, session: str, on_interest: Callable[[bool], None]) -> PostgresSender:
-        """Open the driver's side of the live channel; nothing is sent before somebody watches."""
+        """Open the driver's side of the live channel; nothing is sent before a watcher comes."""
         live = self._resources.for_running_loop().live
         return live.open_sender(self._check_name(session), on_interest)
 
@@ -246,14 +246,14 @@ class PostgresJournal(PostgresRecordStore):
     # ── upgrades ─────────────────────────────────────────────────────────────
 
     async def upgrade_status(self) -> UpgradeStatus:
-        """Return where the upgrade of the tables stands."""
+        """Return the state of the upgrade of the tables."""
         return await self._run_query(self._queries.upgrade_status)
 
     async def migrate(self, *, finish: bool = False) -> UpgradeStatus:
-        """Fold the sessions again whose rows the version before wrote, while others use it.
+        """Fold the sessions again whose rows the previous version wrote, while others use it.
 
-        With `finish`, programs of older versions refuse the journal from then on, and all that this
-        version can do is possible. Returns where the upgrade stands.
+        With `finish`, programs of older versions refuse the journal from then on, and everything
+        that this version can do is enabled. Returns the state of the upgrade.
         """
         while await self._run_query(self._queries.fold_rows_again):
             pass

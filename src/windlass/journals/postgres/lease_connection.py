@@ -65,7 +65,7 @@ class PostgresLease:
 
 
 class LeaseConnection:
-    """Opened at the first lease, or when somebody first waits for an append."""
+    """Opened at the first lease, or at the first wait for an append."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self.pool = pool

@@ -1,9 +1,10 @@
 """The live channel of a Postgres journal: notifications of the server, on a connection of its own.
 
-The law: an append never waits for it, and no delta is in an append's transaction. A driver hears of
-interest on the connection that holds its leases, so that nobody pays before somebody watches. What
-is sent goes out in the background, from a bounded queue. Notifications need a connection that stays
-the same: behind a pooler in transaction mode there are facts only, and a warning says so.
+Invariant: an append never waits for it, and no delta is in an append's transaction. A driver hears
+of interest on the connection that holds its leases, so that it costs nothing before the first
+watcher comes. What is sent goes out in the background, from a bounded queue. Notifications need a
+connection that stays the same: behind a pooler in transaction mode there are facts only, and a
+warning says so.
 """
 
 import asyncio
@@ -188,7 +189,7 @@ class PostgresLive:
         self._wake.set()
 
     async def _serve_watchers(self) -> None:
-        """Listen on the channels of the watched sessions, and say that somebody watches them."""
+        """Listen on the channels of the watched sessions, and announce that they are watched."""
         renew_at = 0.0
         while self._subscriptions and not (self._is_refused or self._pool.is_closed):
             self._wake.clear()
@@ -228,7 +229,7 @@ class PostgresLive:
 
     async def close(self) -> None:
         """Send what is waiting, for a moment, and stop."""
-        # What listens for interest goes on in the connection of the leases, until it is done.
+        # The listener for interest continues in the connection of the leases, until it is done.
         last = {task for task in (self._pump, self._hearing) if task is not None}
         if last:
             await asyncio.wait(last, timeout=CLOSE_S)
@@ -248,7 +249,7 @@ class PostgresLive:
                 if server is None:
                     return False
                 await work(server)
-            except Exception as error:  # noqa: BLE001 - deltas may be lost, a run goes on
+            except Exception as error:  # noqa: BLE001 - deltas may be lost, a run continues
                 self._server = None
                 if server is not None:
                     self._pool.drop_connection(server)

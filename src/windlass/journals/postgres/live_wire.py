@@ -10,7 +10,7 @@ from collections.abc import Callable
 from windlass.journals.live.frames import BATCH_BYTES_MAX, BadFrame
 
 PART_BYTES_MAX = 6_900
-"""Of the text in a part; with what stands before it, a payload has 7,000 bytes at most."""
+"""Of the text in a part; with its prefix, a payload has 7,000 bytes at most."""
 PARTS_MAX = BATCH_BYTES_MAX // (PART_BYTES_MAX - 4) + 1
 INTEREST_S = 15.0
 """How long an interest lasts that is not renewed."""
@@ -68,7 +68,7 @@ class InterestTable:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_change: Callable[[str, bool], None]
     ) -> None:
-        """Make a table; `on_change` gets a key, and whether a snapshot is wanted or nobody is."""
+        """Make a table; `on_change` gets a key, and whether to send a snapshot or to stop."""
         self._loop = loop
         self._on_change = on_change
         self._expires_at: dict[str, dict[str, float]] = {}

@@ -81,7 +81,8 @@ class ResourcesByLoop:
         for loop, resources in self._take_all():
             if loop.is_running():
                 closing = asyncio.run_coroutine_threadsafe(resources.close(), loop)
-                # To wait for the loop that called us would be a deadlock; it closes as it goes on.
+                # Waiting for the loop that called us would be a deadlock; it closes as it
+                # continues.
                 if loop is not here:
                     with suppress(TimeoutError):
                         closing.result(LOOP_CLOSE_TIMEOUT_S)

@@ -1,11 +1,11 @@
 """The mailboxes of sessions in Postgres.
 
-The law: the row of the session is locked before a number is given out, so that numbers appear in
-their order: a reader never sees a number before those below it. A sequence of the database would
-not do that.
+Invariant: the row of the session is locked before a number is given out, so that numbers appear in
+order: a reader never sees a number before those below it. A sequence of the database would not do
+that.
 
-Each function may be run again when its connection breaks: `nonce` tells a message that was posted
-already from another one with the same words.
+Each function may be run again when its connection breaks: `nonce` distinguishes a message that was
+posted already from another one with the same words.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ class ServerLetter(NamedTuple):
 
 
 class PostgresMail:
-    """Statements for mail in one schema. In their text, `{0}` stands for its quoted name."""
+    """Statements for mail in one schema. In their text, `{0}` is its quoted name."""
 
     def __init__(self, config: PostgresConfig, limits: MailLimits, keys: ServiceKeys) -> None:
         self._config = config

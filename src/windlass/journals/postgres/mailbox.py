@@ -105,5 +105,5 @@ class PostgresMailbox(StoredJournal):
         await leases.wait_for_news(lane_name(name, lane), is_there)
 
     async def list_mailed(self, limit: int = 100) -> Sequence[str]:
-        """Return the sessions that have messages which nobody has taken, the oldest first."""
+        """Return the sessions that have messages which were not taken yet, the oldest first."""
         return await self._run_query(lambda server: self._mail.list_mailed(server, limit))

@@ -71,7 +71,7 @@ class StoredSession(NamedTuple):
 
 
 class PostgresQueries:
-    """The statements for one schema. In their text, `{}` stands for its quoted name."""
+    """The statements for one schema. In their text, `{}` is its quoted name."""
 
     def __init__(self, config: PostgresConfig) -> None:
         self._config = config
@@ -178,7 +178,7 @@ class PostgresQueries:
         names = [name for tree in trees for name in tree]
         keys = [self._config.lock_key("lease", name) for name in names]
         async with server.transaction():
-            # Nobody can lease the sessions until the transaction ends.
+            # The sessions cannot be leased until the transaction ends.
             free = await server.fetch(
                 """SELECT session FROM unnest($1::text[], $2::bigint[]) AS asked (session, key)
                 WHERE pg_try_advisory_xact_lock(key)""",
@@ -265,7 +265,7 @@ class PostgresQueries:
     # ── upgrades ─────────────────────────────────────────────────────────────
 
     async def upgrade_status(self, server: PostgresConnection) -> UpgradeStatus:
-        """Return where the upgrade of the tables stands."""
+        """Return the state of the upgrade of the tables."""
         query = self._format_sql("SELECT count(*) FROM {}.sessions WHERE version < $1")
         left = await server.fetchval(query, VERSION)
         return UpgradeStatus(VERSION, not await is_shared(server, self._config), left)
@@ -276,7 +276,7 @@ class PostgresQueries:
         A session whose records are not sound keeps its row; `windlass verify` names what is wrong.
         """
         async with server.transaction():
-            # Appends to other sessions go on; those to these wait for the batch.
+            # Appends to other sessions continue; those to these wait for the batch.
             query = f"""SELECT number, {{columns}} FROM {{}}.sessions WHERE version < $1
                 ORDER BY session LIMIT {UPGRADE_BATCH} FOR UPDATE"""  # noqa: S608 - our own text
             rows = await server.fetch(self._format_sql(query), VERSION)

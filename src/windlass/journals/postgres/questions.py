@@ -19,7 +19,7 @@ from windlass.journals.question_rules import (
 
 
 class PostgresQuestions:
-    """Statements for questions in one schema. In their text, `{0}` stands for its quoted name."""
+    """Statements for questions in one schema. In their text, `{0}` is its quoted name."""
 
     def __init__(self, config: PostgresConfig) -> None:
         self._config = config

@@ -32,7 +32,7 @@ _log = get_logger(__name__)
 
 
 class RecordChange(NamedTuple):
-    """A record to write. The nonce tells the change of this call from that of another."""
+    """A record to write. The nonce distinguishes the change of this call from that of another."""
 
     kind: str
     name: str
@@ -42,7 +42,7 @@ class RecordChange(NamedTuple):
 
 
 class SignedRecords:
-    """Tells which records count, by their signatures and by what this process has seen before.
+    """Decides which records count, by their signatures and by what this process has seen before.
 
     A row that was replaced or deleted keeps its signature. If it is put back, a process that knew a
     later version, or that it was gone, does not use it.
@@ -247,7 +247,7 @@ class PostgresRecordStore(PostgresMailbox):
         """Replace the shared record with this version.
 
         Raises RecordConflict if it has another one, and ConfigError if the record needs a signature
-        and this process has no private key.
+        and this process lacks the private key.
         """
         check_record_key(kind, name)
         check_record_data(kind, name, data)

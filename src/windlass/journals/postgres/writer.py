@@ -5,7 +5,7 @@ hundred sessions cost little more than one. The statement writes each session co
 all, and only if it still ends where this process believes it does. A session that does not is read
 again, and its append is tried again or refused.
 
-When the connection breaks, nobody knows whether the statement was executed. It is then sent again.
+When the connection breaks, it is unknown whether the statement was executed. It is then sent again.
 A session whose last record has our hash was written the first time; one that still ends where it
 did before is written now. The first statement can no longer be executed after that, because its
 sessions have moved on.

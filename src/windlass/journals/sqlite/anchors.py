@@ -1,15 +1,15 @@
 """Seals and anchors: signed ends of sessions, so that nothing is added or taken away unnoticed.
 
 The hash of a record covers all records before it. A seal is the hash of a session's last record,
-signed with the user's key: it stands in the row of the session, and every append replaces it. An
+signed with the user's key: it is stored in the row of the session, and every append replaces it. An
 anchor is a hash that is signed for good. It is written with every answer of a person, and whenever
 the state of a session changes, so a session cannot go back to a seal that it had before that.
 
 What anchors and budgets add up to is the book of the file. It is signed too, and remembered
 outside of the file.
 
-The law: only what this process wrote itself is signed. A seal or a book that does not verify is
-not made anew by the next append, so that a change by others is never covered up.
+Invariant: only what this process wrote itself is signed. A seal or a book that does not verify is
+not renewed by the next append, so that a change by others is never covered up.
 """
 
 import time
@@ -68,7 +68,7 @@ class _Book(msgspec.Struct, frozen=True):
 
 
 class AnchorBook:
-    """The seals and anchors of one file, for whoever has the key."""
+    """The seals and anchors of one file, for a process that has the key."""
 
     def __init__(self, key: JournalKey, journal: str) -> None:
         self._key = key

@@ -88,7 +88,7 @@ class SqliteJournal(SqliteRecordStore):
         self._writer = SqliteWriter(connection, self.path, self._notifier.notify, self._book)
         self._readers: list[SqliteConnection] = []
         self._poll_connections: list[SqliteConnection] = []
-        """Empty, or the one connection that tells when another process has written."""
+        """Empty, or the one connection that shows when another process has written."""
         self._poll_mutex = threading.Lock()
         self._leases = FileLeaseTable(self.path)
         self._live = LiveSocketServer(self.path)
@@ -176,7 +176,8 @@ class SqliteJournal(SqliteRecordStore):
             lambda file: queries.delete_tree(file, session, lease_below, self._book),
             moves_ends=True,
         )
-        # The deletion goes on even if its caller is cancelled, and the leases are held until then.
+        # The deletion continues even if its caller is cancelled, and the leases are held until it
+        # ends.
         deletion.add_done_callback(release_all)
         return await asyncio.shield(deletion)
 
@@ -235,14 +236,14 @@ class SqliteJournal(SqliteRecordStore):
     # ── upgrades ─────────────────────────────────────────────────────────────
 
     async def upgrade_status(self) -> UpgradeStatus:
-        """Return where the upgrade of the file stands."""
+        """Return the state of the upgrade of the file."""
         return await self._run_query(queries.upgrade_status)
 
     async def migrate(self, *, finish: bool = False) -> UpgradeStatus:
-        """Fold the sessions again whose rows the version before wrote, while others use the file.
+        """Fold the sessions again whose rows the previous version wrote, while others use the file.
 
-        With `finish`, programs of older versions refuse the file from then on, and all that this
-        version can do is possible. Returns where the upgrade stands.
+        With `finish`, programs of older versions refuse the file from then on, and everything that
+        this version can do is enabled. Returns the state of the upgrade.
         """
         while await self._submit_change(queries.fold_rows_again, moves_ends=True):
             pass

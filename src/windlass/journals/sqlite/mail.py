@@ -1,7 +1,7 @@
 """The mailboxes of sessions in an SQLite file, statement by statement.
 
-The law: the numbers come from counters in the session's row, and every statement that changes mail
-runs in the one transaction of the writer. Numbers are given out in the order of the commits.
+Invariant: the numbers come from counters in the session's row, and every statement that changes
+mail runs in the one transaction of the writer. Numbers are given out in the order of the commits.
 """
 
 from collections.abc import Sequence

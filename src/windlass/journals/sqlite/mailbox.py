@@ -107,7 +107,7 @@ class SqliteMailbox(StoredJournal):
         )
 
     async def list_mailed(self, limit: int = 100) -> Sequence[str]:
-        """Return the sessions that have messages which nobody has taken, the oldest first."""
+        """Return the sessions that have messages which were not taken yet, the oldest first."""
         return await self._run_query(lambda file: mail.list_mailed(file, limit))
 
     async def _wait_for_change(

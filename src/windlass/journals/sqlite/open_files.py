@@ -1,7 +1,7 @@
 """Whether the files of a journal are still the ones that its connection has open.
 
-A connection goes on writing to a file that was deleted or replaced, and SQLite reports no error.
-So the writer looks before each transaction, and again before it reports the transaction as done.
+A connection keeps writing to a file that was deleted or replaced, and SQLite reports no error. So
+the writer looks before each transaction, and again before it reports the transaction as done.
 """
 
 import os

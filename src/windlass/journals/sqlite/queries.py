@@ -216,7 +216,7 @@ def find_forgeries(
 
 
 def upgrade_status(connection: SqliteConnection) -> UpgradeStatus:
-    """Return where the upgrade of the file stands."""
+    """Return the state of the upgrade of the file."""
     query = "SELECT count(*) FROM sessions WHERE version < ?"
     left = connection.execute(query, (VERSION,)).get
     return UpgradeStatus(VERSION, not is_shared(connection), left)

@@ -44,7 +44,7 @@ def session_end_from_row(row: Sequence[Any]) -> SessionEnd:
 
 
 def read_end(connection: SqliteConnection, session: str) -> SessionEnd | None:
-    """Return the end of a session; None if it has no row."""
+    """Return the end of a session; None if its row is missing."""
     row = connection.execute(FIND_SESSION, (session,)).fetchone()
     return None if row is None else session_end_from_row(row)
 

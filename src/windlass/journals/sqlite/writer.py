@@ -110,7 +110,7 @@ class SqliteWriter:
         self._files = OpenFiles(path, connection)
         self._on_written = on_written
         self._queue: SimpleQueue[PendingAppend | FileChange | None] = SimpleQueue()
-        """The jobs in order. None stands for the end, and nothing follows it."""
+        """The jobs in order. None marks the end, and nothing follows it."""
         self._closed = False
         self.keeps_log = False
         """Once it is closed: whether the log must stay, because a sandbox may hide it."""
@@ -335,7 +335,7 @@ def _deliver_outcomes(outcomes: Iterable[_JobOutcome]) -> None:
     for outcome in outcomes:
         by_loop[outcome[0].get_loop()].append(outcome)
     for loop, loop_outcomes in by_loop.items():
-        # call_soon_threadsafe raises if the loop is closed; then nobody waits any more.
+        # call_soon_threadsafe raises if the loop is closed; then no waiter is left.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle_futures, loop_outcomes)
 
