@@ -1,6 +1,6 @@
 """The environment and the `.env` file: the only module that reads environment variables.
 
-The law: a `.env` file may have come with a cloned repository. It can add keys and a program's own
+Invariant: a `.env` file may have come with a cloned repository. It can add keys and a program's own
 variables, but it never says where requests go, which programs run or what is allowed.
 """
 
@@ -278,7 +278,7 @@ def _unquote_value(text: str) -> str:
 
 
 def find_login_name() -> str:
-    """Return the login name of the person at this machine; empty if there is none."""
+    """Return the login name of the person at this machine; empty if it is unknown."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

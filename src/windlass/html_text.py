@@ -1,7 +1,7 @@
 """HTML in, readable text out: title, headings, links, lists and tables; no scripts.
 
-The tool that fetches pages and the reader of documents share it. The law: whatever the page holds,
-this ends, in time and space that grow linearly with the page.
+The tool that fetches pages and the reader of documents share it. Invariant: whatever the page
+holds, reading it ends, in time and space that grow linearly with the page.
 """
 
 import re
@@ -57,7 +57,7 @@ def html_to_text(html: str, base: str = "", *, show_links: bool = True) -> tuple
 
 def _cut_marks(html: str) -> tuple[str, bool]:
     """The page up to the most tags that are read, and whether there were more."""
-    # The parser fails on a section that has no name, and a browser takes all of them as comments.
+    # The parser fails on a section without a name, and a browser takes all of them as comments.
     html = html.replace("<![", "<!")
     parts = html.split("<", MARKS_MAX)
     if len(parts) <= MARKS_MAX:
@@ -130,7 +130,7 @@ class _TextExtractor(HTMLParser):
         return bool(self._dropped)
 
     def _handle_structure(self, tag: str) -> None:
-        """Write the line breaks and marks that a tag stands for."""
+        """Write the line breaks and marks of a tag."""
         if tag in {"ol", "ul"}:
             self._write("" if self._lists else "\n\n")
             self._lists.append(0 if tag == "ol" else None)

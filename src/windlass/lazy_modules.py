@@ -1,7 +1,7 @@
 """Lazy imports of our own modules: in one format that types, the import contract and a test read.
 
-The law: a module that is imported by name, when it is first used, stands in a table called
-`LAZY_MODULES`, beside the same import under `TYPE_CHECKING`. Python reads the table; type checkers
+Invariant: a module that is imported by name, when it is first used, is listed in a table called
+`LAZY_MODULES`, next to the same import under `TYPE_CHECKING`. Python reads the table; type checkers
 and the import contract read the import. `tests/test_tidy.py` checks that the two agree, and that no
 other text names a module of ours.
 

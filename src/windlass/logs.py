@@ -1,8 +1,8 @@
 """Loggers that write no secrets.
 
-The law: what a logger of this package writes, including the text of exceptions, contains nothing
-that looks like a key and no secret that an object of this process still holds. The filter of
-the logger itself does this, so that no handler gets more than another.
+Invariant: what a logger of this package writes, including the text of exceptions, contains nothing
+that looks like a key and no secret that an object of this process still holds. The filter of the
+logger itself does this, so that no handler gets more than another.
 """
 
 import logging

@@ -5,8 +5,8 @@ journal, so what can write into the file could answer in that person's place. A 
 when it is closed, because it is opened again later and believed.
 
 Files that other processes of this user opened are listed in a registry, a folder with one small
-file for each. Where there is no registry, as for the processes of other users, they are recognized
-by their header, or by the locks of drivers beside them: by name, in a search that is bounded.
+file for each. Without a registry, as for the processes of other users, they are recognized by their
+header, or by the locks of drivers next to them: by name, in a bounded search.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 
 SIDE_FILE_SUFFIXES = ("", "-wal", "-shm", "-journal", "-drivers")
-"""What stands beside a SQLite file of ours: its logs, and the locks of the drivers."""
+"""The files next to a SQLite file of ours: its logs, and the locks of the drivers."""
 APPLICATION_ID = 0x57_4E_44_4C
-"""`WNDL`, in the header of the file: tells our files from those of other programs."""
+"""`WNDL`, in the header of the file: distinguishes our files from those of other programs."""
 DATABASE_SUFFIXES = (".db", ".db3", ".sqlite", ".sqlite3", ".journal")
 """How the name of a file ends that is looked at. With a log or locks beside it, any name does."""
 SEARCH_DEPTH_MAX = 4
@@ -31,7 +31,7 @@ _SQLITE_HEADER = b"SQLite format 3\0"
 _APPLICATION_ID_OFFSET = 68
 _DRIVERS_SUFFIX = "-drivers"
 _TELLING_SUFFIXES = (_DRIVERS_SUFFIX, "-wal")
-"""What stands beside a file whose name does not say that it is a database."""
+"""The files next to a database whose name does not say that it is one."""
 _RESERVED_SUFFIX = "-journal"
 
 _paths: set[str] = set()
@@ -53,7 +53,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def mark_private(path: str | os.PathLike[str]) -> None:
-    """Hide a SQLite file, and what stands beside it, from the commands and tools of a model."""
+    """Hide a SQLite file and the files next to it from the commands and tools of a model."""
     with _mutex:
         # SQLite puts the side files beside the file that a link leads to.
         _paths.add(os.path.realpath(path))

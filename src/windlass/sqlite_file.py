@@ -58,7 +58,7 @@ class SqliteRows(Protocol):
 
     @property
     def get(self) -> Any:  # noqa: ANN401 - a value of SQLite
-        """The only value of the first row, or None if there is no row."""
+        """The only value of the first row, or None without a row."""
         ...
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
@@ -121,7 +121,7 @@ def open_database(
 ) -> SqliteConnection:
     """Open a file for writing; create it, its folder and its tables where they are missing.
 
-    `registry`: the folder that tells other processes of this user that the file is private.
+    `registry`: the folder in which other processes of this user see that the file is private.
     Raises ConfigError for a path that cannot be a file of ours, and the failure of the table set
     for a file that could be but cannot be used now.
     """

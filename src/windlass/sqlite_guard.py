@@ -6,8 +6,8 @@ does not know about ours. When such a library opens and closes the file, it take
 only user and deletes the log; what we write after that goes to a file without a name.
 See "How To Corrupt An SQLite Database File", section 2.2.
 
-The law: while a file is held, handles of our own hold the two locks that say "in use", as locks of
-the open file. Those conflict with every other holder, in this process too, and closing another
+Invariant: while a file is held, handles of our own hold the two locks that say "in use", as locks
+of the open file. Those conflict with every other holder, in this process too, and closing another
 handle does not drop them. No handle of the file is closed while a connection of ours is open.
 """
 
@@ -21,7 +21,7 @@ from threading import RLock
 from typing import ClassVar, NamedTuple, final
 
 _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
-"""None where the system has no locks that belong to an open file (macOS): then nothing is held."""
+"""None where the system lacks locks that belong to an open file (macOS): then nothing is held."""
 _FLOCK_STRUCT = struct.Struct("hhqqi4x")
 """Linux's `struct flock`: type, whence, start, length, pid."""
 
@@ -153,6 +153,6 @@ class _SharedHandles:
 
 def _set_lock(handle: int, lock_type: int, span: _ByteRange) -> None:
     request = _FLOCK_STRUCT.pack(lock_type, os.SEEK_SET, span.start, span.length, 0)
-    # Some file systems have no such locks. Then the check of each append is what is left.
+    # Some file systems lack such locks. Then only the check of each append is left.
     with suppress(OSError):
         fcntl.fcntl(handle, _SET_LOCK or 0, request)
