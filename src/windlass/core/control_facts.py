@@ -69,7 +69,7 @@ class RunPaused(PlacedEvent, frozen=True, tag="RunPaused"):
     Calls of the open step still run to their end. Then the driver releases the run. With the cause
     `budget` the rules paused it: its money or tokens are used up, and raising the limit continues
     it as well. With the cause `deaths` a call of it, or of a sub-agent, took its process down: the
-    call runs once more if a caller continues the run.
+    call runs one more time if a caller continues the run.
     """
 
     masked_fields: ClassVar = ("reason", "by")

@@ -163,7 +163,7 @@ class LoopPolicy(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
 def fill_loop_defaults(policy: LoopPolicy) -> LoopPolicy:
     """Return the policy of a new run, with today's defaults written out.
 
-    A default that is left out of a record must keep its meaning for ever, so defaults that have
+    A default that is left out of a record must keep its meaning forever, so defaults that have
     changed are recorded in full.
     """
     reads = policy.reads_at_once_max

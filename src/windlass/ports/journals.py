@@ -62,10 +62,10 @@ class Lease(Protocol):
 
 
 class LiveSender(Protocol):
-    """The driver's side of a live channel. Sending never waits; who is behind loses the batch."""
+    """The driver's side of a live channel. Sending never waits; a slow watcher loses the batch."""
 
     def send(self, batch: LiveBatch) -> None:
-        """Hand over deltas without waiting; those who are too slow miss them."""
+        """Hand over deltas without waiting; watchers that are too slow miss them."""
         ...
 
     def close(self) -> None:

@@ -88,7 +88,7 @@ class RequestGovernor(Protocol):
 
 
 class Timeouts(SettingsStruct, frozen=True, kw_only=True):
-    """How long a model may be silent, in seconds. None waits for ever."""
+    """How long a model may be silent, in seconds. None waits forever."""
 
     connect_s: float | None = 10.0
     first_byte_s: float | None = 120.0

@@ -180,7 +180,7 @@ class RunDriver:
                 ending = await self._run_to_ending()
             return await self._record_ending(ending)
         finally:
-            # If the run could not begin, those who wait to speak to it must hear that it will not.
+            # If the run could not begin, callers that wait to send it a message must be notified.
             self.control.open()
             self._close_live()
             self._mail.close(self._leftovers)

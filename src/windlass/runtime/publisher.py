@@ -64,7 +64,7 @@ class EventPublisher:
         self._is_mask_behind = True
         """Pieces of this attempt went by without a watcher, so the mask has not seen them."""
         self._shown_pieces: list[ContentPiece] = []
-        """What watchers saw of this attempt, for those who come later."""
+        """What watchers saw of this attempt, for later watchers."""
         self.on_activity: Callable[[], None] | None = None
         """Called for each piece, delta and append, so it must cost next to nothing."""
         self._reply_hold: ReplyHold | None = None
@@ -191,7 +191,7 @@ class EventPublisher:
     def masked_so_far(self, pieces: Iterable[ContentPiece]) -> tuple[ContentPiece, ...]:
         """Return the running attempt as a late watcher may see it, from all of its pieces so far.
 
-        Called before the watcher is added. Those who watch already notice nothing of it.
+        Called before the watcher is added. Present watchers notice nothing of it.
         """
         if self._reply_hold is not None:
             return ()

@@ -43,7 +43,7 @@ def can_retry_same_model(
     failures: tuple[AttemptFailed, ...],
     asking_since: float | None,
 ) -> bool:
-    """Whether a step with these failures may ask the same model once more, not only a fallback."""
+    """Whether a step with these failures may ask the same model again, not only a fallback."""
     last = failures[-1]
     since = last.at if asking_since is None else asking_since
     attempts_max = retries.attempts_max

@@ -84,8 +84,8 @@ def needs_driver(state: State, *, has_control_mail: bool, has_prompts: bool) -> 
     The flags say whether each lane has messages beyond its cursor. An open run needs a driver
     unless it is paused or waits for a person. Even then a driver must come for control messages,
     because one of them may end the pause, answer the question or cancel the run; the driver takes
-    them and releases the run again. A prompt waits until the run before it has ended, and until its
-    calls are undone if they are to be.
+    them and releases the run again. A prompt waits until the run before it has ended and, if that
+    run must be undone, until its calls are undone.
     """
     if state.run is not None and state.run.undo_due:
         return True

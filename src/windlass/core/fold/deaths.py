@@ -24,7 +24,7 @@ def blame_call(call: CallState, setup: Setup | None, run: RunState) -> CallState
 
 
 def pardon_call(call: CallState) -> CallState:
-    """Return a call that a person lets run once more: it stays a suspect, and runs alone."""
+    """Return a call that a person lets run one more time: it stays a suspect, and runs alone."""
     if not call.died_with:
         return call
     return replace(call, died_with=call.died_with[-1:])

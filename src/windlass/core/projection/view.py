@@ -234,7 +234,7 @@ class Projection(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """The conversation in order. An entry keeps its index for ever."""
+        """The conversation in order. An entry never changes its index."""
         return JoinedLog(self.settled, self.tail)
 
     @property

@@ -1,4 +1,4 @@
-"""Remove secrets from texts and facts, before anybody keeps, shows or reads them.
+"""Remove secrets from texts and facts, before they are kept, shown or read.
 
 Invariant: a fact is masked once, before it is folded and written. So the state, the journal, the
 watchers and the model all hold the same text, and none of it is a secret.
