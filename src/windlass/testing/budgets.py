@@ -105,7 +105,7 @@ class SharedBudgetsConformance(JournalSuite):
     async def test_a_run_counts_for_the_window_in_which_it_first_drew(
         self, journal: Journal
     ) -> None:
-        """A new day is a full budget; a run of yesterday goes on with yesterday's."""
+        """A new day has a full budget; a run of yesterday keeps using yesterday's."""
         budget = Budget("daily", Decimal(1), per="day")
         await journal.draw_budget(budget, "old", 1, usd_amount("0.9"))
         self.moment += 24 * 3600

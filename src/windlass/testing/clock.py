@@ -1,7 +1,8 @@
 """Virtual time: an hour of sleep takes microseconds, and a test takes the same course every time.
 
-Invariant: time moves only when nothing else can. While a callback is ready, time stands still. When
-nothing is ready, time jumps to the next timer. Work outside of the event loop takes real time, so:
+Invariant: time moves only when nothing else can. While a callback is ready, time does not move.
+When nothing is ready, time jumps to the next timer. Work outside of the event loop takes real time,
+so:
 
 - A job in an executor (`asyncio.to_thread`) and a `with clock.hold_time():` block hold time still.
   The loop waits for them in real time, for `patience_s` at most.
@@ -51,7 +52,7 @@ class TaskLeaked(AssertionError):
 
 
 class VirtualClock:
-    """The clock and the random numbers of a test. Its time goes on from one `run` to the next."""
+    """The clock and the random numbers of a test. Its time continues from one `run` to the next."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class VirtualClock:
         """Run a coroutine, or a function that takes the clock, on a fresh event loop.
 
         Returns what the coroutine returns. Raises TaskLeaked if it leaves tasks behind (with
-        `tasks_left="cancel"` they are cancelled), and Deadlock if nothing can go on.
+        `tasks_left="cancel"` they are cancelled), and Deadlock if no task can continue.
         """
         coroutine = main(self) if callable(main) else main
         with asyncio.Runner(loop_factory=lambda: VirtualLoop(self)) as runner:
@@ -153,7 +154,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @override
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Any:
-        """Run a function in a thread; virtual time stands still meanwhile."""
+        """Run a function in a thread; virtual time is held meanwhile."""
         # A cancelled job no longer holds time, although its thread may still be running.
         job = super().run_in_executor(executor, func, *args)
         hold = self.clock.hold_time()
@@ -179,7 +180,7 @@ class _VirtualSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
-            return ready  # Something can run now, so time stands still.
+            return ready  # Something can run now, so time is held.
         clock = self._clock
         if clock.outside_jobs and clock.holds_time:
             return self._wait_in_real_time(clock.patience_s, "work outside of the loop did not end")

@@ -60,7 +60,7 @@ class JournalWrapper(Any if TYPE_CHECKING else object):
 
 
 class PowerCut(BaseException):
-    """The process has died. Not an Exception, so that no handler can catch it and go on."""
+    """The process has died. Not an Exception, so that no handler can catch it and continue."""
 
 
 class BareJournal:
@@ -162,7 +162,7 @@ class WaitingJournal(JournalWrapper):
     def append(self, session: str, facts: Sequence[Fact], row: SessionSummary) -> Awaitable[None]:
         write = self._write_after(self._last_write, session, tuple(facts), row)
         self._last_write = asyncio.create_task(write, name="journal write")
-        return asyncio.shield(self._last_write)  # As a disk, it goes on without its caller.
+        return asyncio.shield(self._last_write)  # Like a disk, it continues without its caller.
 
     async def _write_after(
         self,
@@ -243,7 +243,7 @@ async def _wait_forever() -> None:
 
 
 class RealTimeJournal(JournalWrapper):
-    """For a store that works in its own thread: virtual time stands still until it answers."""
+    """For a store that works in its own thread: virtual time is held until it answers."""
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         return await _await_holding_time(self._journal.read(session, after))
@@ -255,7 +255,7 @@ class RealTimeJournal(JournalWrapper):
     async def _call_journal(
         self, name: str, method: JournalMethod, *arguments: object, **options: object
     ) -> object:
-        # A follower waits for another writer, which needs the time to go on.
+        # A follower waits for another writer, which needs time to pass.
         if name in ("wait_for_append", "wait_for_mail"):
             return await method(*arguments, **options)
         return await _await_holding_time(method(*arguments, **options))

@@ -97,10 +97,10 @@ class JournalSuite(ABC):
     def run_scenario_on_two(
         self, folder: Path, scenario: Callable[[Any, Any], ScenarioRun]
     ) -> None:
-        """As `play`, on two journals; a journal that cannot be shared stands for both."""
+        """As `play`, on two journals; a journal that cannot be shared is used as both."""
         with ExitStack() as stack:
             one = self.open(folder)
-            # A store in memory has no second door: both names stand for the same journal.
+            # A store in memory cannot be opened twice: both names refer to the same journal.
             two = self.open(folder) if self.durable else one
             for journal in (one, two):
                 if isinstance(journal, AbstractContextManager):
@@ -245,7 +245,7 @@ class JournalConformance(JournalSuite):
             assert list(await journal.read(name)) in ([], note_facts(1, 3))
 
     def test_a_session_outlives_its_journal(self, tmp_path: Path) -> None:
-        """What one process wrote, the next one reads and goes on with."""
+        """The next process reads and continues what one process wrote."""
         if not self.durable:
             return
         facts = facts_of_every_kind()

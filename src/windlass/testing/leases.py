@@ -15,7 +15,7 @@ from windlass.testing.journals import (
 from windlass.testing.samples import note_facts
 
 PATIENCE_S = 30.0
-"""Seconds that a test waits for an event. Only a journal that fails makes a test wait so long."""
+"""Seconds that a test waits for an event. Only a failing journal makes a test wait that long."""
 
 
 class SessionLeasesConformance(JournalSuite):
@@ -128,7 +128,7 @@ class AppendSignalsConformance(JournalSuite):
 
     @on_two_journals
     async def test_who_no_longer_wants_to_hear_is_gone(self, one: Journal, two: Journal) -> None:
-        """A cancel ends the waiting, and the journal goes on for others."""
+        """A cancel ends the waiting, and the journal keeps serving others."""
         await append_facts(one, SESSION, note_facts(1, 1))
         for journal in (one, two):
             waiting = [asyncio.create_task(journal.wait_for_append(SESSION, 1)) for _ in range(5)]

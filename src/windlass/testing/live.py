@@ -63,7 +63,7 @@ class LiveDriver:
         self._changed.set()
 
     async def wait_for_interest(self, *, is_wanted: bool = True, count: int = 1) -> None:
-        """Wait until watchers have asked so often, or until nobody watches any more."""
+        """Wait for `count` reports that watchers came, or with `is_wanted=False`, left."""
         async with asyncio.timeout(PATIENCE_S):
             while self.interests.count(is_wanted) < count:
                 self._changed.clear()
@@ -81,7 +81,7 @@ class LiveDriver:
 
 
 NO_NEWS = (FactMark(0),)
-"""What is sent until somebody has heard it."""
+"""What is sent until a watcher has received it."""
 
 
 async def join(driver: LiveDriver, journal: Journal, session: str = SESSION) -> LiveSubscription:
@@ -107,12 +107,12 @@ async def receive_from(subscription: LiveSubscription) -> LiveBatch:
 async def wait_until(is_so: Callable[[], Awaitable[bool]]) -> None:
     """Ask again and again until something is so."""
     async with asyncio.timeout(PATIENCE_S):
-        while not await is_so():  # noqa: ASYNC110 - the other side tells nobody
+        while not await is_so():  # noqa: ASYNC110 - the other side does not notify
             await asyncio.sleep(0.01)
 
 
 class LiveChannelConformance(JournalSuite):
-    """Deltas reach whoever watches, in order; nobody who is slow or gone holds the driver up."""
+    """Deltas reach each watcher in order; slow or absent watchers do not delay the driver."""
 
     @on_two_journals
     async def test_deltas_of_every_kind_come_as_they_were_sent(
@@ -128,7 +128,7 @@ class LiveChannelConformance(JournalSuite):
 
     @on_two_journals
     async def test_nobody_asks_for_what_nobody_watches(self, one: Journal, two: Journal) -> None:
-        """A watcher of another session is none of this one."""
+        """A watcher of another session does not count for this one."""
         driver = LiveDriver(one)
         other = LiveDriver(one, "another")
         watching = await join(other, two, "another")
@@ -202,7 +202,7 @@ class LiveChannelConformance(JournalSuite):
 
     @on_two_journals
     async def test_who_does_not_read_holds_nobody_up(self, one: Journal, two: Journal) -> None:
-        """What did not fit is lost as a whole, and the numbers show it; then it goes on."""
+        """What did not fit is lost as a whole, and the numbers show it; later batches arrive."""
         driver = LiveDriver(one)
         slow = await join(driver, two)
         for nth in range(1, 3_001):

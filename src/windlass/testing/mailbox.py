@@ -195,7 +195,7 @@ class MailboxConformance(AnswerConformance):
 
     @on_two_journals
     async def test_a_full_lane_takes_no_more(self, one: Journal, two: Journal) -> None:
-        """D4: what nobody has taken is bounded; the other lane and other sessions go on."""
+        """D4: untaken messages are bounded; the other lane and other sessions still accept mail."""
         await append_facts(one, SESSION, note_facts(1, 1))
         await append_facts(one, "another", note_facts(1, 1))
         for lane in LANES:
@@ -287,7 +287,7 @@ class MailboxConformance(AnswerConformance):
 
     @on_two_journals
     async def test_a_deleted_session_has_no_mail(self, one: Journal, two: Journal) -> None:
-        """D9: also one that has nothing but mail; a new one of that name begins anew."""
+        """D9: also one that has nothing but mail; a new one of that name begins empty."""
         if not self.lists:
             return
         await append_facts(one, SESSION, note_facts(1, 1))

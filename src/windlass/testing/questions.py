@@ -42,7 +42,7 @@ async def _decision_of(journal: Journal, session: str = SESSION) -> Decision | N
 
 
 class AnswerConformance(JournalSuite):
-    """A question has one decision, and each person who answers is told of that one."""
+    """A question has one decision, and each person who answers gets that one."""
 
     @on_two_journals
     async def test_a_question_is_there_from_the_append_that_asks_to_the_one_that_answers(

@@ -109,7 +109,7 @@ def call(
     """A tool call.
 
     Arguments that are a text are sent as they are, even if they are not valid JSON. With `chars`
-    the arguments are streamed in fragments of so many characters.
+    the arguments are streamed in fragments of that many characters.
     """
     if not isinstance(arguments, str):
         arguments = msgspec.json.encode(arguments or {}).decode()

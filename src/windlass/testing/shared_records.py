@@ -57,7 +57,7 @@ class SharedRecordsConformance(JournalSuite):
 
     @on_a_journal
     async def test_a_version_is_never_used_again(self, journal: SharedRecords) -> None:
-        """Who has read a record that was deleted and made anew must not change the new one."""
+        """A reader of a record that was deleted and made again must not change the new one."""
         first = await journal.put_record("k", "n", b"1", 0)
         await journal.delete_record("k", "n")
         again = await journal.put_record("k", "n", b"2", 0)
@@ -168,7 +168,7 @@ class SharedQuotaConformance(JournalSuite):
 
 
 class FixedClock:
-    """The time of a suite; its random numbers are all the same."""
+    """The time of a suite; its random numbers never vary."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now

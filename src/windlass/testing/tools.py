@@ -138,7 +138,7 @@ class RecordingTools:
         return None if pattern is None else pattern.format_map(arguments)
 
     async def run(self, cleared: ClearedCall, context: CallContext) -> ToolResult:
-        """Note the call, and behave as its tool was told to."""
+        """Note the call, and behave as its tool was set up to."""
         call = cleared.call
         self.calls.append(RecordedCall(call.id, call.name, cleared.key, dict(cleared.arguments)))
         self._running_count += 1

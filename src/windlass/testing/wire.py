@@ -24,7 +24,7 @@ class WireWait:
 
 @dataclass(frozen=True, slots=True)
 class WireHold:
-    """Silence until somebody sets an event, in whichever thread."""
+    """Silence until an event is set, in any thread."""
 
     until: threading.Event
 
@@ -80,7 +80,7 @@ def stall() -> WireWait:
 
 
 def hold(until: threading.Event) -> WireHold:
-    """Silence until an event is set: a test decides when the answer goes on, however slow it is."""
+    """Silence until an event is set: a test decides when the answer continues."""
     return WireHold(until)
 
 
