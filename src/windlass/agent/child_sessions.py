@@ -306,7 +306,7 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
             return True
 
     async def _refuse_mail(self, state: State) -> None:
-        """Refuse all that is in the mailbox of a session whose lease the caller holds."""
+        """Refuse every message in the mailbox of a session whose lease the caller holds."""
         session = state.session
         control = await self.journal.read_mail(session, "control", state.mail_taken)
         prompts = await self.journal.read_mail(session, "prompts", state.prompts_taken)

@@ -101,7 +101,7 @@ async def follow_text(events: AsyncIterator[Event]) -> AsyncGenerator[str]:
             if text != shown:
                 shown = text
                 yield text
-            # All that arrives in one turn of the loop becomes one value.
+            # Everything that arrives in one turn of the loop becomes one value.
             await asyncio.sleep(0)
         await taking
     finally:

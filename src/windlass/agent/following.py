@@ -202,7 +202,7 @@ class _SessionFollower:
         while self._unshown and (upto is None or self._unshown[0].seq <= upto):
             fact = self._unshown.popleft()
             if isinstance(fact, AttemptStarted) and self._reply.has_text and self._attempt:
-                # Those who watch in the driver's process may not have seen that text at all.
+                # Watchers in the driver's process may never have seen that text.
                 failed = self._attempt
                 seq, nth = self._place
                 reason = "the attempt broke off"
@@ -262,7 +262,7 @@ class _SessionFollower:
                 # The journal does not show the facts yet that the delta comes after.
                 self._is_live = False
                 return
-            # Who has seen everything has seen what a snapshot holds.
+            # A watcher that missed nothing has seen what a snapshot holds.
             if (item.seq, item.nth) > self._place and not (batch.is_snapshot and is_next):
                 for shown in await self._take_delta(item, is_snapshot=batch.is_snapshot):
                     self._place = (shown.seq, shown.nth)
@@ -310,8 +310,8 @@ class _SessionSignals:
             news = self._journal.wait_for_append(self._session, after)
             self._append = asyncio.ensure_future(news)
         waits: set[asyncio.Future[Any]] = {self._batch, self._append}
-        # Never shorter than the grain of a timer: one that is called a moment early would be set
-        # again for no time at all, for ever.
+        # Never shorter than the grain of a timer: a timer that fires a moment early would be set
+        # again with a delay of zero, forever.
         timeout_s = max(TIMER_GRAIN_S, until - asyncio.get_running_loop().time())
         await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if self._batch.done():

@@ -173,9 +173,10 @@ class Sweeper:
         return names
 
     async def list_undriven(self, limit: int) -> list[SessionSummary]:
-        """Return root sessions of this agent that need a driver: abandoned, or asked in vain.
+        """Return root sessions of this agent that need a driver.
 
-        The questions of the latter have expired. Each call looks at some more of those that wait.
+        Either their driver is gone, or a question has expired. Each call inspects some more of the
+        waiting sessions.
         """
         journal = self._journal
         world = self._runs.world

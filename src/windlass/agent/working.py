@@ -64,7 +64,7 @@ class WorkLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkPlacer(Protocol):
-    """What decides besides the journal where sessions are driven: an engine with queues."""
+    """Decides, in addition to the journal, where sessions are driven: an engine with queues."""
 
     async def place(self, item: WorkItem) -> bool:
         """Have a session with messages driven; return whether a worker will."""
@@ -106,7 +106,7 @@ class SessionWorker:
         self._backlog: dict[str, WorkItem] = {}
         """Sessions with messages that did not fit yet."""
         self._left_some = False
-        """The last look began all that it may, so there may be more to do."""
+        """The last look began as many sessions as it may, so there may be more to do."""
         self._woken = asyncio.Event()
         self._beats = self._make_beats()
 

@@ -104,9 +104,9 @@ class CachedModel:
                 yield piece
 
     def _request_key(self, prompt: Prompt) -> str:
-        """Return the name of a request: the same for all that ask the same of the same model.
+        """Return the name of a request: equal requests to the same model share it.
 
-        How long the reply may be is left out: it depends on what was spent before.
+        The limit on the reply's length is left out: it depends on what was spent before.
         """
         asked: list[Any] = [
             _VERSION,

@@ -53,7 +53,7 @@ class QwenConversation:
     instructions: str
     """The text of its system messages."""
     history: tuple[Message, ...]
-    """All that was said before the last message of the user."""
+    """Everything that was said before the last message of the user."""
     prompt: tuple[ContentPart, ...]
     """The last message of the user; empty if the list ends with something else."""
 
