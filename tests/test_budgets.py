@@ -33,7 +33,7 @@ RUN_BUDGETS: Mapping[str, float] = {
 SHAPE_BUDGETS: Mapping[str, float] = {
     "lines": 123_000,
     "modules": 716,
-    "import lines, %": 9.0,  # aim: 6.5
+    "import lines, %": 9.2,  # aim: 6.5
     "functions used in one place, %": 30.5,  # aim: 24
     "longest chain of imports": 60,  # aim: 30
     "file names used five times or more": 1,  # aim: 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 import windlass
-from windlass.lazy_modules import LazyModules
+from windlass.lazy_modules import LazyModules, find_homes
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def _kind_order(value: object) -> int:
 def home_of(module: str, name: str) -> str:
     """The module that defines a public name."""
     table: LazyModules = getattr(importlib.import_module(module), "LAZY_MODULES", {})
-    return table.get(name) or getattr(
+    return find_homes(table).get(name) or getattr(
         getattr(importlib.import_module(module), name), "__module__", ""
     )
 

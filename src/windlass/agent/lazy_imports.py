@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.gates.combined import combine_with_parent
-    from windlass.gates.grants import GrantGate, make_grant
-    from windlass.gates.presets import ask
-    from windlass.journals.urls import open_journal
-    from windlass.models.resolve import resolve_model
-
-__all__ = ["GrantGate", "ask", "combine_with_parent", "make_grant", "open_journal", "resolve_model"]
+    from windlass.gates.combined import combine_with_parent as combine_with_parent
+    from windlass.gates.grants import GrantGate as GrantGate, make_grant as make_grant
+    from windlass.gates.presets import ask as ask
+    from windlass.journals.urls import open_journal as open_journal
+    from windlass.models.resolve import resolve_model as resolve_model
 
 LAZY_MODULES: LazyModules = {
-    "GrantGate": "windlass.gates.grants",
-    "ask": "windlass.gates.presets",
-    "combine_with_parent": "windlass.gates.combined",
-    "make_grant": "windlass.gates.grants",
-    "open_journal": "windlass.journals.urls",
-    "resolve_model": "windlass.models.resolve",
+    "windlass.gates.combined": "combine_with_parent",
+    "windlass.gates.grants": "GrantGate make_grant",
+    "windlass.gates.presets": "ask",
+    "windlass.journals.urls": "open_journal",
+    "windlass.models.resolve": "resolve_model",
 }
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

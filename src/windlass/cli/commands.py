@@ -10,69 +10,37 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.cli.acp import acp
-    from windlass.cli.approve import approve, deny
-    from windlass.cli.chat.command import chat
-    from windlass.cli.completion import completion
-    from windlass.cli.config import config
-    from windlass.cli.control import cancel, pause, raise_, steer
-    from windlass.cli.demo.command import demo
-    from windlass.cli.doctor import doctor
-    from windlass.cli.eval.command import eval_
-    from windlass.cli.key import key
-    from windlass.cli.mcp import mcp
-    from windlass.cli.migrate import migrate
-    from windlass.cli.models import models
-    from windlass.cli.policy import policy
-    from windlass.cli.quota import quota
-    from windlass.cli.resume import resume, undo
-    from windlass.cli.run import run
-    from windlass.cli.schedule import schedule
-    from windlass.cli.secrets import secrets
-    from windlass.cli.serve import serve
-    from windlass.cli.sessions import sessions, watch
-    from windlass.cli.token import caller, token
-    from windlass.cli.tools import tools
-    from windlass.cli.trust import trust
-    from windlass.cli.webhook import webhook
-    from windlass.cli.worker import worker
-
-__all__ = [
-    "COMMANDS",
-    "acp",
-    "approve",
-    "caller",
-    "cancel",
-    "chat",
-    "completion",
-    "config",
-    "demo",
-    "deny",
-    "doctor",
-    "eval_",
-    "key",
-    "mcp",
-    "migrate",
-    "models",
-    "pause",
-    "policy",
-    "quota",
-    "raise_",
-    "resume",
-    "run",
-    "schedule",
-    "secrets",
-    "serve",
-    "sessions",
-    "steer",
-    "token",
-    "tools",
-    "trust",
-    "undo",
-    "watch",
-    "webhook",
-    "worker",
-]
+    from windlass.cli.acp import acp as acp
+    from windlass.cli.approve import approve as approve, deny as deny
+    from windlass.cli.chat.command import chat as chat
+    from windlass.cli.completion import completion as completion
+    from windlass.cli.config import config as config
+    from windlass.cli.control import (
+        cancel as cancel,
+        pause as pause,
+        raise_ as raise_,
+        steer as steer,
+    )
+    from windlass.cli.demo.command import demo as demo
+    from windlass.cli.doctor import doctor as doctor
+    from windlass.cli.eval.command import eval_ as eval_
+    from windlass.cli.key import key as key
+    from windlass.cli.mcp import mcp as mcp
+    from windlass.cli.migrate import migrate as migrate
+    from windlass.cli.models import models as models
+    from windlass.cli.policy import policy as policy
+    from windlass.cli.quota import quota as quota
+    from windlass.cli.resume import resume as resume, undo as undo
+    from windlass.cli.run import run as run
+    from windlass.cli.schedule import schedule as schedule
+    from windlass.cli.secrets import secrets as secrets
+    from windlass.cli.serve import serve as serve
+    from windlass.cli.sessions import sessions as sessions, watch as watch
+    from windlass.cli.token import caller as caller, token as token
+    from windlass.cli.tools import tools as tools
+    from windlass.cli.trust import trust as trust
+    from windlass.cli.webhook import webhook as webhook
+    from windlass.cli.worker import worker as worker
 
 COMMANDS: Mapping[str, str] = {
     "run": "Run a task to its end in this folder.",
@@ -111,39 +79,32 @@ COMMANDS: Mapping[str, str] = {
 }
 """The line in the help of each command, by its name."""
 LAZY_MODULES: LazyModules = {
-    "acp": "windlass.cli.acp",
-    "approve": "windlass.cli.approve",
-    "caller": "windlass.cli.token",
-    "cancel": "windlass.cli.control",
-    "chat": "windlass.cli.chat.command",
-    "completion": "windlass.cli.completion",
-    "config": "windlass.cli.config",
-    "demo": "windlass.cli.demo.command",
-    "deny": "windlass.cli.approve",
-    "doctor": "windlass.cli.doctor",
-    "eval_": "windlass.cli.eval.command",
-    "key": "windlass.cli.key",
-    "mcp": "windlass.cli.mcp",
-    "migrate": "windlass.cli.migrate",
-    "models": "windlass.cli.models",
-    "pause": "windlass.cli.control",
-    "policy": "windlass.cli.policy",
-    "quota": "windlass.cli.quota",
-    "raise_": "windlass.cli.control",
-    "resume": "windlass.cli.resume",
-    "run": "windlass.cli.run",
-    "schedule": "windlass.cli.schedule",
-    "secrets": "windlass.cli.secrets",
-    "serve": "windlass.cli.serve",
-    "sessions": "windlass.cli.sessions",
-    "steer": "windlass.cli.control",
-    "token": "windlass.cli.token",
-    "tools": "windlass.cli.tools",
-    "trust": "windlass.cli.trust",
-    "undo": "windlass.cli.resume",
-    "watch": "windlass.cli.sessions",
-    "webhook": "windlass.cli.webhook",
-    "worker": "windlass.cli.worker",
+    "windlass.cli.acp": "acp",
+    "windlass.cli.approve": "approve deny",
+    "windlass.cli.chat.command": "chat",
+    "windlass.cli.completion": "completion",
+    "windlass.cli.config": "config",
+    "windlass.cli.control": "cancel pause raise_ steer",
+    "windlass.cli.demo.command": "demo",
+    "windlass.cli.doctor": "doctor",
+    "windlass.cli.eval.command": "eval_",
+    "windlass.cli.key": "key",
+    "windlass.cli.mcp": "mcp",
+    "windlass.cli.migrate": "migrate",
+    "windlass.cli.models": "models",
+    "windlass.cli.policy": "policy",
+    "windlass.cli.quota": "quota",
+    "windlass.cli.resume": "resume undo",
+    "windlass.cli.run": "run",
+    "windlass.cli.schedule": "schedule",
+    "windlass.cli.secrets": "secrets",
+    "windlass.cli.serve": "serve",
+    "windlass.cli.sessions": "sessions watch",
+    "windlass.cli.token": "caller token",
+    "windlass.cli.tools": "tools",
+    "windlass.cli.trust": "trust",
+    "windlass.cli.webhook": "webhook",
+    "windlass.cli.worker": "worker",
 }
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

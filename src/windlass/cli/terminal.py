@@ -19,24 +19,12 @@ from typing import TYPE_CHECKING, Any
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from prompt_toolkit.output import Output
+    from prompt_toolkit.output import Output as Output
+    from windlass.cli.list_picker import pick_from_list as pick_from_list
 
-    from windlass.cli.list_picker import pick_from_list
-
-__all__ = [
-    "TERMINAL_GONE",
-    "Keyboard",
-    "choose_from_list",
-    "has_keyboard",
-    "keep_typed_keys",
-    "make_line_output",
-    "pick_from_list",
-    "read_stdin_line",
-    "suppress_echo",
-    "terminal_restorer",
-]
-
-LAZY_MODULES: LazyModules = {"pick_from_list": "windlass.cli.list_picker"}
+LAZY_MODULES: LazyModules = {
+    "windlass.cli.list_picker": "pick_from_list",
+}
 """Only a person who chooses from a list needs it, and it takes long to load."""
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

@@ -21,39 +21,28 @@ import pytest
 
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
-# ruff: noqa: TC004 - what has no annotation is loaded by its name, from the table below
 if TYPE_CHECKING:
-    from windlass.core.audit.explain import explain
-    from windlass.evaluation.cases import Case, check_cases, load_cases, make_id
-    from windlass.evaluation.evaluating import evaluate
-    from windlass.evaluation.reports import Report
-    from windlass.journals.memory import MemoryJournal
-    from windlass.journals.urls import open_journal
-
-__all__ = [
-    "Case",
-    "MemoryJournal",
-    "Report",
-    "check_cases",
-    "evaluate",
-    "explain",
-    "load_cases",
-    "make_id",
-    "open_journal",
-]
+    from windlass.core.audit.explain import explain as explain
+    from windlass.evaluation.cases import (
+        Case as Case,
+        check_cases as check_cases,
+        load_cases as load_cases,
+        make_id as make_id,
+    )
+    from windlass.evaluation.evaluating import evaluate as evaluate
+    from windlass.evaluation.reports import Report as Report
+    from windlass.journals.memory import MemoryJournal as MemoryJournal
+    from windlass.journals.urls import open_journal as open_journal
 
 MARKER = "windlass_cases"
 EXPLAINED_LINES = 30
 LAZY_MODULES: LazyModules = {
-    "Case": "windlass.evaluation.cases",
-    "MemoryJournal": "windlass.journals.memory",
-    "Report": "windlass.evaluation.reports",
-    "check_cases": "windlass.evaluation.cases",
-    "evaluate": "windlass.evaluation.evaluating",
-    "explain": "windlass.core.audit.explain",
-    "load_cases": "windlass.evaluation.cases",
-    "make_id": "windlass.evaluation.cases",
-    "open_journal": "windlass.journals.urls",
+    "windlass.core.audit.explain": "explain",
+    "windlass.evaluation.cases": "Case check_cases load_cases make_id",
+    "windlass.evaluation.evaluating": "evaluate",
+    "windlass.evaluation.reports": "Report",
+    "windlass.journals.memory": "MemoryJournal",
+    "windlass.journals.urls": "open_journal",
 }
 _load = lazy_attributes(__name__, LAZY_MODULES)
 

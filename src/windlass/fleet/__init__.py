@@ -13,40 +13,30 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.fleet.activities import DriftPolicy, TakingRules
-    from windlass.fleet.engine import EngineUnreachable, LateEngine, TemporalEngine, connect_engine
-    from windlass.fleet.engine_address import EngineAddress, parse_engine_address
-    from windlass.fleet.schedules import EngineSchedules, EngineTimes, ScheduledPrompt
-    from windlass.fleet.worker import TemporalWorker
-
-__all__ = [
-    "DriftPolicy",
-    "EngineAddress",
-    "EngineSchedules",
-    "EngineTimes",
-    "EngineUnreachable",
-    "LateEngine",
-    "ScheduledPrompt",
-    "TakingRules",
-    "TemporalEngine",
-    "TemporalWorker",
-    "connect_engine",
-    "parse_engine_address",
-]
+    from windlass.fleet.activities import DriftPolicy as DriftPolicy, TakingRules as TakingRules
+    from windlass.fleet.engine import (
+        EngineUnreachable as EngineUnreachable,
+        LateEngine as LateEngine,
+        TemporalEngine as TemporalEngine,
+        connect_engine as connect_engine,
+    )
+    from windlass.fleet.engine_address import (
+        EngineAddress as EngineAddress,
+        parse_engine_address as parse_engine_address,
+    )
+    from windlass.fleet.schedules import (
+        EngineSchedules as EngineSchedules,
+        EngineTimes as EngineTimes,
+        ScheduledPrompt as ScheduledPrompt,
+    )
+    from windlass.fleet.worker import TemporalWorker as TemporalWorker
 
 LAZY_MODULES: LazyModules = {
-    "DriftPolicy": "windlass.fleet.activities",
-    "EngineAddress": "windlass.fleet.engine_address",
-    "EngineSchedules": "windlass.fleet.schedules",
-    "EngineTimes": "windlass.fleet.schedules",
-    "EngineUnreachable": "windlass.fleet.engine",
-    "LateEngine": "windlass.fleet.engine",
-    "ScheduledPrompt": "windlass.fleet.schedules",
-    "TakingRules": "windlass.fleet.activities",
-    "TemporalEngine": "windlass.fleet.engine",
-    "TemporalWorker": "windlass.fleet.worker",
-    "connect_engine": "windlass.fleet.engine",
-    "parse_engine_address": "windlass.fleet.engine_address",
+    "windlass.fleet.activities": "DriftPolicy TakingRules",
+    "windlass.fleet.engine": "EngineUnreachable LateEngine TemporalEngine connect_engine",
+    "windlass.fleet.engine_address": "EngineAddress parse_engine_address",
+    "windlass.fleet.schedules": "EngineSchedules EngineTimes ScheduledPrompt",
+    "windlass.fleet.worker": "TemporalWorker",
 }
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

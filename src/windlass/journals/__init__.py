@@ -9,49 +9,35 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.core.session_query import SessionPage
-    from windlass.core.session_summary import SessionSummary
-    from windlass.journals.archive import export_session, import_session
-    from windlass.journals.completing import complete_journal
-    from windlass.journals.forking import fork
-    from windlass.journals.mail_rules import MailLimits
-    from windlass.journals.memory import MemoryJournal
-    from windlass.journals.postgres.journal import PostgresJournal
-    from windlass.journals.service_keys import ServiceKeys
-    from windlass.journals.sqlite.journal import SqliteJournal
-    from windlass.journals.urls import open_journal
-    from windlass.ports import RecordProblem
-
-__all__ = [
-    "MailLimits",
-    "MemoryJournal",
-    "PostgresJournal",
-    "RecordProblem",
-    "ServiceKeys",
-    "SessionPage",
-    "SessionSummary",
-    "SqliteJournal",
-    "complete_journal",
-    "export_session",
-    "fork",
-    "import_session",
-    "open_journal",
-]
+    from windlass.core.session_query import SessionPage as SessionPage
+    from windlass.core.session_summary import SessionSummary as SessionSummary
+    from windlass.journals.archive import (
+        export_session as export_session,
+        import_session as import_session,
+    )
+    from windlass.journals.completing import complete_journal as complete_journal
+    from windlass.journals.forking import fork as fork
+    from windlass.journals.mail_rules import MailLimits as MailLimits
+    from windlass.journals.memory import MemoryJournal as MemoryJournal
+    from windlass.journals.postgres.journal import PostgresJournal as PostgresJournal
+    from windlass.journals.service_keys import ServiceKeys as ServiceKeys
+    from windlass.journals.sqlite.journal import SqliteJournal as SqliteJournal
+    from windlass.journals.urls import open_journal as open_journal
+    from windlass.ports import RecordProblem as RecordProblem
 
 LAZY_MODULES: LazyModules = {
-    "MailLimits": "windlass.journals.mail_rules",
-    "MemoryJournal": "windlass.journals.memory",
-    "PostgresJournal": "windlass.journals.postgres.journal",
-    "RecordProblem": "windlass.ports",
-    "ServiceKeys": "windlass.journals.service_keys",
-    "SessionPage": "windlass.core.session_query",
-    "SessionSummary": "windlass.core.session_summary",
-    "SqliteJournal": "windlass.journals.sqlite.journal",
-    "complete_journal": "windlass.journals.completing",
-    "export_session": "windlass.journals.archive",
-    "fork": "windlass.journals.forking",
-    "import_session": "windlass.journals.archive",
-    "open_journal": "windlass.journals.urls",
+    "windlass.core.session_query": "SessionPage",
+    "windlass.core.session_summary": "SessionSummary",
+    "windlass.journals.archive": "export_session import_session",
+    "windlass.journals.completing": "complete_journal",
+    "windlass.journals.forking": "fork",
+    "windlass.journals.mail_rules": "MailLimits",
+    "windlass.journals.memory": "MemoryJournal",
+    "windlass.journals.postgres.journal": "PostgresJournal",
+    "windlass.journals.service_keys": "ServiceKeys",
+    "windlass.journals.sqlite.journal": "SqliteJournal",
+    "windlass.journals.urls": "open_journal",
+    "windlass.ports": "RecordProblem",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

@@ -5,57 +5,39 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.knowledge.embeddings import Embedder, HttpEmbedder
-    from windlass.knowledge.ingestion import IngestProgress, IngestReport, IngestSettings, ingest
-    from windlass.knowledge.instructions import ProjectInstructions, read_instructions
-    from windlass.knowledge.memory import Memory
-    from windlass.knowledge.postgres import PostgresKnowledge
-    from windlass.knowledge.skills import Skill, Skills
-    from windlass.knowledge.sqlite import SqliteKnowledge
-    from windlass.knowledge.store import FoundNote, Knowledge, KnowledgeFailed, Note, Scope, Source
-
-__all__ = [
-    "Embedder",
-    "FoundNote",
-    "HttpEmbedder",
-    "IngestProgress",
-    "IngestReport",
-    "IngestSettings",
-    "Knowledge",
-    "KnowledgeFailed",
-    "Memory",
-    "Note",
-    "PostgresKnowledge",
-    "ProjectInstructions",
-    "Scope",
-    "Skill",
-    "Skills",
-    "Source",
-    "SqliteKnowledge",
-    "ingest",
-    "read_instructions",
-]
+    from windlass.knowledge.embeddings import Embedder as Embedder, HttpEmbedder as HttpEmbedder
+    from windlass.knowledge.ingestion import (
+        IngestProgress as IngestProgress,
+        IngestReport as IngestReport,
+        IngestSettings as IngestSettings,
+        ingest as ingest,
+    )
+    from windlass.knowledge.instructions import (
+        ProjectInstructions as ProjectInstructions,
+        read_instructions as read_instructions,
+    )
+    from windlass.knowledge.memory import Memory as Memory
+    from windlass.knowledge.postgres import PostgresKnowledge as PostgresKnowledge
+    from windlass.knowledge.skills import Skill as Skill, Skills as Skills
+    from windlass.knowledge.sqlite import SqliteKnowledge as SqliteKnowledge
+    from windlass.knowledge.store import (
+        FoundNote as FoundNote,
+        Knowledge as Knowledge,
+        KnowledgeFailed as KnowledgeFailed,
+        Note as Note,
+        Scope as Scope,
+        Source as Source,
+    )
 
 LAZY_MODULES: LazyModules = {
-    "Embedder": "windlass.knowledge.embeddings",
-    "FoundNote": "windlass.knowledge.store",
-    "HttpEmbedder": "windlass.knowledge.embeddings",
-    "IngestProgress": "windlass.knowledge.ingestion",
-    "IngestReport": "windlass.knowledge.ingestion",
-    "IngestSettings": "windlass.knowledge.ingestion",
-    "Knowledge": "windlass.knowledge.store",
-    "KnowledgeFailed": "windlass.knowledge.store",
-    "Memory": "windlass.knowledge.memory",
-    "Note": "windlass.knowledge.store",
-    "PostgresKnowledge": "windlass.knowledge.postgres",
-    "ProjectInstructions": "windlass.knowledge.instructions",
-    "Scope": "windlass.knowledge.store",
-    "Skill": "windlass.knowledge.skills",
-    "Skills": "windlass.knowledge.skills",
-    "Source": "windlass.knowledge.store",
-    "SqliteKnowledge": "windlass.knowledge.sqlite",
-    "ingest": "windlass.knowledge.ingestion",
-    "read_instructions": "windlass.knowledge.instructions",
+    "windlass.knowledge.embeddings": "Embedder HttpEmbedder",
+    "windlass.knowledge.ingestion": "IngestProgress IngestReport IngestSettings ingest",
+    "windlass.knowledge.instructions": "ProjectInstructions read_instructions",
+    "windlass.knowledge.memory": "Memory",
+    "windlass.knowledge.postgres": "PostgresKnowledge",
+    "windlass.knowledge.skills": "Skill Skills",
+    "windlass.knowledge.sqlite": "SqliteKnowledge",
+    "windlass.knowledge.store": "FoundNote Knowledge KnowledgeFailed Note Scope Source",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

@@ -9,72 +9,53 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.models.dialect import Dialect, ReplyReader, WireRequest
-    from windlass.models.http.model import HttpModel, ModelEndpoint
-    from windlass.models.http.provider_errors import RequestTarget
-    from windlass.models.local.model import LocalModel
-    from windlass.models.options import Effort, ModelOptions, ToolProtocol
-    from windlass.models.prices import ModelListing, describe_price_source, find_listing
-    from windlass.models.qwen.conversations import QwenConversation, from_qwen_messages
-    from windlass.models.qwen.qwen_messages import to_qwen_messages
-    from windlass.models.qwen.settings import model_from_qwen
-    from windlass.models.reply_cache import CachedModel
-    from windlass.models.resolve import resolve_model
-    from windlass.models.token_counts import TokenCount, count_tokens, estimate_text_tokens
-    from windlass.models.vendors import VendorConfig, load_vendors
-
-__all__ = [
-    "CachedModel",
-    "Dialect",
-    "Effort",
-    "HttpModel",
-    "LocalModel",
-    "ModelEndpoint",
-    "ModelListing",
-    "ModelOptions",
-    "QwenConversation",
-    "ReplyReader",
-    "RequestTarget",
-    "TokenCount",
-    "ToolProtocol",
-    "VendorConfig",
-    "WireRequest",
-    "count_tokens",
-    "describe_price_source",
-    "estimate_text_tokens",
-    "find_listing",
-    "from_qwen_messages",
-    "load_vendors",
-    "model_from_qwen",
-    "resolve_model",
-    "to_qwen_messages",
-]
+    from windlass.models.dialect import (
+        Dialect as Dialect,
+        ReplyReader as ReplyReader,
+        WireRequest as WireRequest,
+    )
+    from windlass.models.http.model import HttpModel as HttpModel, ModelEndpoint as ModelEndpoint
+    from windlass.models.http.provider_errors import RequestTarget as RequestTarget
+    from windlass.models.local.model import LocalModel as LocalModel
+    from windlass.models.options import (
+        Effort as Effort,
+        ModelOptions as ModelOptions,
+        ToolProtocol as ToolProtocol,
+    )
+    from windlass.models.prices import (
+        ModelListing as ModelListing,
+        describe_price_source as describe_price_source,
+        find_listing as find_listing,
+    )
+    from windlass.models.qwen.conversations import (
+        QwenConversation as QwenConversation,
+        from_qwen_messages as from_qwen_messages,
+    )
+    from windlass.models.qwen.qwen_messages import to_qwen_messages as to_qwen_messages
+    from windlass.models.qwen.settings import model_from_qwen as model_from_qwen
+    from windlass.models.reply_cache import CachedModel as CachedModel
+    from windlass.models.resolve import resolve_model as resolve_model
+    from windlass.models.token_counts import (
+        TokenCount as TokenCount,
+        count_tokens as count_tokens,
+        estimate_text_tokens as estimate_text_tokens,
+    )
+    from windlass.models.vendors import VendorConfig as VendorConfig, load_vendors as load_vendors
 
 LAZY_MODULES: LazyModules = {
-    "CachedModel": "windlass.models.reply_cache",
-    "Dialect": "windlass.models.dialect",
-    "Effort": "windlass.models.options",
-    "HttpModel": "windlass.models.http.model",
-    "LocalModel": "windlass.models.local.model",
-    "ModelEndpoint": "windlass.models.http.model",
-    "ModelListing": "windlass.models.prices",
-    "ModelOptions": "windlass.models.options",
-    "QwenConversation": "windlass.models.qwen.conversations",
-    "ReplyReader": "windlass.models.dialect",
-    "RequestTarget": "windlass.models.http.provider_errors",
-    "TokenCount": "windlass.models.token_counts",
-    "ToolProtocol": "windlass.models.options",
-    "VendorConfig": "windlass.models.vendors",
-    "WireRequest": "windlass.models.dialect",
-    "count_tokens": "windlass.models.token_counts",
-    "describe_price_source": "windlass.models.prices",
-    "estimate_text_tokens": "windlass.models.token_counts",
-    "find_listing": "windlass.models.prices",
-    "from_qwen_messages": "windlass.models.qwen.conversations",
-    "load_vendors": "windlass.models.vendors",
-    "model_from_qwen": "windlass.models.qwen.settings",
-    "resolve_model": "windlass.models.resolve",
-    "to_qwen_messages": "windlass.models.qwen.qwen_messages",
+    "windlass.models.dialect": "Dialect ReplyReader WireRequest",
+    "windlass.models.http.model": "HttpModel ModelEndpoint",
+    "windlass.models.http.provider_errors": "RequestTarget",
+    "windlass.models.local.model": "LocalModel",
+    "windlass.models.options": "Effort ModelOptions ToolProtocol",
+    "windlass.models.prices": "ModelListing describe_price_source find_listing",
+    "windlass.models.qwen.conversations": "QwenConversation from_qwen_messages",
+    "windlass.models.qwen.qwen_messages": "to_qwen_messages",
+    "windlass.models.qwen.settings": "model_from_qwen",
+    "windlass.models.reply_cache": "CachedModel",
+    "windlass.models.resolve": "resolve_model",
+    "windlass.models.token_counts": "TokenCount count_tokens estimate_text_tokens",
+    "windlass.models.vendors": "VendorConfig load_vendors",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

@@ -9,69 +9,54 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.project.agent_session import AgentSession
-    from windlass.project.agents import ProjectAgent, load_agent
-    from windlass.project.files import load_settings, read_mcp_servers, settings_files
-    from windlass.project.journals import journal_name, open_existing_journal, open_journal
-    from windlass.project.launches import launch_context, load_recorded_agent
-    from windlass.project.layers import LoadedSettings
-    from windlass.project.local_servers import ModelChoice, choose_model
-    from windlass.project.mcp_tokens import SecretTokens
-    from windlass.project.secrets import SecretStore
-    from windlass.project.session_names import find_latest, find_session, new_session_name
-    from windlass.project.settings import Settings
-    from windlass.project.trust import ProjectFolder, TrustStore, open_project
-
-__all__ = [
-    "AgentSession",
-    "LoadedSettings",
-    "ModelChoice",
-    "ProjectAgent",
-    "ProjectFolder",
-    "SecretStore",
-    "SecretTokens",
-    "Settings",
-    "TrustStore",
-    "choose_model",
-    "find_latest",
-    "find_session",
-    "journal_name",
-    "launch_context",
-    "load_agent",
-    "load_recorded_agent",
-    "load_settings",
-    "new_session_name",
-    "open_existing_journal",
-    "open_journal",
-    "open_project",
-    "read_mcp_servers",
-    "settings_files",
-]
+    from windlass.project.agent_session import AgentSession as AgentSession
+    from windlass.project.agents import ProjectAgent as ProjectAgent, load_agent as load_agent
+    from windlass.project.files import (
+        load_settings as load_settings,
+        read_mcp_servers as read_mcp_servers,
+        settings_files as settings_files,
+    )
+    from windlass.project.journals import (
+        journal_name as journal_name,
+        open_existing_journal as open_existing_journal,
+        open_journal as open_journal,
+    )
+    from windlass.project.launches import (
+        launch_context as launch_context,
+        load_recorded_agent as load_recorded_agent,
+    )
+    from windlass.project.layers import LoadedSettings as LoadedSettings
+    from windlass.project.local_servers import (
+        ModelChoice as ModelChoice,
+        choose_model as choose_model,
+    )
+    from windlass.project.mcp_tokens import SecretTokens as SecretTokens
+    from windlass.project.secrets import SecretStore as SecretStore
+    from windlass.project.session_names import (
+        find_latest as find_latest,
+        find_session as find_session,
+        new_session_name as new_session_name,
+    )
+    from windlass.project.settings import Settings as Settings
+    from windlass.project.trust import (
+        ProjectFolder as ProjectFolder,
+        TrustStore as TrustStore,
+        open_project as open_project,
+    )
 
 LAZY_MODULES: LazyModules = {
-    "AgentSession": "windlass.project.agent_session",
-    "LoadedSettings": "windlass.project.layers",
-    "ModelChoice": "windlass.project.local_servers",
-    "ProjectAgent": "windlass.project.agents",
-    "ProjectFolder": "windlass.project.trust",
-    "SecretStore": "windlass.project.secrets",
-    "SecretTokens": "windlass.project.mcp_tokens",
-    "Settings": "windlass.project.settings",
-    "TrustStore": "windlass.project.trust",
-    "choose_model": "windlass.project.local_servers",
-    "find_latest": "windlass.project.session_names",
-    "find_session": "windlass.project.session_names",
-    "journal_name": "windlass.project.journals",
-    "launch_context": "windlass.project.launches",
-    "load_agent": "windlass.project.agents",
-    "load_recorded_agent": "windlass.project.launches",
-    "load_settings": "windlass.project.files",
-    "new_session_name": "windlass.project.session_names",
-    "open_existing_journal": "windlass.project.journals",
-    "open_journal": "windlass.project.journals",
-    "open_project": "windlass.project.trust",
-    "read_mcp_servers": "windlass.project.files",
-    "settings_files": "windlass.project.files",
+    "windlass.project.agent_session": "AgentSession",
+    "windlass.project.agents": "ProjectAgent load_agent",
+    "windlass.project.files": "load_settings read_mcp_servers settings_files",
+    "windlass.project.journals": "journal_name open_existing_journal open_journal",
+    "windlass.project.launches": "launch_context load_recorded_agent",
+    "windlass.project.layers": "LoadedSettings",
+    "windlass.project.local_servers": "ModelChoice choose_model",
+    "windlass.project.mcp_tokens": "SecretTokens",
+    "windlass.project.secrets": "SecretStore",
+    "windlass.project.session_names": "find_latest find_session new_session_name",
+    "windlass.project.settings": "Settings",
+    "windlass.project.trust": "ProjectFolder TrustStore open_project",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

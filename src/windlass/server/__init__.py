@@ -12,73 +12,50 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.agent.working import SessionWorker, WorkLimits
-    from windlass.server.access import Caller
-    from windlass.server.asgi import create_asgi_app
-    from windlass.server.dispatch import Dispatcher
-    from windlass.server.duties import OutsideSettings
-    from windlass.server.errors import ApiError
-    from windlass.server.guard import AccessRules
-    from windlass.server.limits import ServiceLimits
-    from windlass.server.quotas.quota import Quota, QuotaStore
-    from windlass.server.schedules.store import NewSchedule, ScheduleStore
-    from windlass.server.schedules.times import CronTimes, IntervalTimes, OnceTime
-    from windlass.server.service import Service
-    from windlass.server.serving import ServeOptions, serve
-    from windlass.server.start_request import StartRequest
-    from windlass.server.webhooks.signing import verify_webhook
-    from windlass.server.webhooks.store import NewWebhook, WebhookStore
-
-__all__ = [
-    "AccessRules",
-    "ApiError",
-    "Caller",
-    "CronTimes",
-    "Dispatcher",
-    "IntervalTimes",
-    "NewSchedule",
-    "NewWebhook",
-    "OnceTime",
-    "OutsideSettings",
-    "Quota",
-    "QuotaStore",
-    "ScheduleStore",
-    "ServeOptions",
-    "Service",
-    "ServiceLimits",
-    "SessionWorker",
-    "StartRequest",
-    "WebhookStore",
-    "WorkLimits",
-    "create_asgi_app",
-    "serve",
-    "verify_webhook",
-]
+    from windlass.agent.working import SessionWorker as SessionWorker, WorkLimits as WorkLimits
+    from windlass.server.access import Caller as Caller
+    from windlass.server.asgi import create_asgi_app as create_asgi_app
+    from windlass.server.dispatch import Dispatcher as Dispatcher
+    from windlass.server.duties import OutsideSettings as OutsideSettings
+    from windlass.server.errors import ApiError as ApiError
+    from windlass.server.guard import AccessRules as AccessRules
+    from windlass.server.limits import ServiceLimits as ServiceLimits
+    from windlass.server.quotas.quota import Quota as Quota, QuotaStore as QuotaStore
+    from windlass.server.schedules.store import (
+        NewSchedule as NewSchedule,
+        ScheduleStore as ScheduleStore,
+    )
+    from windlass.server.schedules.times import (
+        CronTimes as CronTimes,
+        IntervalTimes as IntervalTimes,
+        OnceTime as OnceTime,
+    )
+    from windlass.server.service import Service as Service
+    from windlass.server.serving import ServeOptions as ServeOptions, serve as serve
+    from windlass.server.start_request import StartRequest as StartRequest
+    from windlass.server.webhooks.signing import verify_webhook as verify_webhook
+    from windlass.server.webhooks.store import (
+        NewWebhook as NewWebhook,
+        WebhookStore as WebhookStore,
+    )
 
 LAZY_MODULES: LazyModules = {
-    "AccessRules": "windlass.server.guard",
-    "ApiError": "windlass.server.errors",
-    "Caller": "windlass.server.access",
-    "CronTimes": "windlass.server.schedules.times",
-    "Dispatcher": "windlass.server.dispatch",
-    "IntervalTimes": "windlass.server.schedules.times",
-    "NewSchedule": "windlass.server.schedules.store",
-    "NewWebhook": "windlass.server.webhooks.store",
-    "OnceTime": "windlass.server.schedules.times",
-    "OutsideSettings": "windlass.server.duties",
-    "Quota": "windlass.server.quotas.quota",
-    "QuotaStore": "windlass.server.quotas.quota",
-    "ScheduleStore": "windlass.server.schedules.store",
-    "ServeOptions": "windlass.server.serving",
-    "Service": "windlass.server.service",
-    "ServiceLimits": "windlass.server.limits",
-    "SessionWorker": "windlass.agent.working",
-    "StartRequest": "windlass.server.start_request",
-    "WebhookStore": "windlass.server.webhooks.store",
-    "WorkLimits": "windlass.agent.working",
-    "create_asgi_app": "windlass.server.asgi",
-    "serve": "windlass.server.serving",
-    "verify_webhook": "windlass.server.webhooks.signing",
+    "windlass.agent.working": "SessionWorker WorkLimits",
+    "windlass.server.access": "Caller",
+    "windlass.server.asgi": "create_asgi_app",
+    "windlass.server.dispatch": "Dispatcher",
+    "windlass.server.duties": "OutsideSettings",
+    "windlass.server.errors": "ApiError",
+    "windlass.server.guard": "AccessRules",
+    "windlass.server.limits": "ServiceLimits",
+    "windlass.server.quotas.quota": "Quota QuotaStore",
+    "windlass.server.schedules.store": "NewSchedule ScheduleStore",
+    "windlass.server.schedules.times": "CronTimes IntervalTimes OnceTime",
+    "windlass.server.service": "Service",
+    "windlass.server.serving": "ServeOptions serve",
+    "windlass.server.start_request": "StartRequest",
+    "windlass.server.webhooks.signing": "verify_webhook",
+    "windlass.server.webhooks.store": "NewWebhook WebhookStore",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

@@ -9,131 +9,88 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.tools.artifacts import ArtifactStore, MemoryArtifacts
-    from windlass.tools.breaker import CircuitBreaker
-    from windlass.tools.browser.browser_tools import browser_tools
-    from windlass.tools.browser.page_secrets import PageSecret
-    from windlass.tools.browser.session import BrowserLimits
-    from windlass.tools.core_toolset import core_tools
-    from windlass.tools.declared.manifest import load_tools
-    from windlass.tools.files.file_tools import file_tools
-    from windlass.tools.files.workspace import Workspace
-    from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolOptions, tool
+    from windlass.tools.artifacts import (
+        ArtifactStore as ArtifactStore,
+        MemoryArtifacts as MemoryArtifacts,
+    )
+    from windlass.tools.breaker import CircuitBreaker as CircuitBreaker
+    from windlass.tools.browser.browser_tools import browser_tools as browser_tools
+    from windlass.tools.browser.page_secrets import PageSecret as PageSecret
+    from windlass.tools.browser.session import BrowserLimits as BrowserLimits
+    from windlass.tools.core_toolset import core_tools as core_tools
+    from windlass.tools.declared.manifest import load_tools as load_tools
+    from windlass.tools.files.file_tools import file_tools as file_tools
+    from windlass.tools.files.workspace import Workspace as Workspace
+    from windlass.tools.function import (
+        NOT_DONE as NOT_DONE,
+        UNKNOWN as UNKNOWN,
+        Tool as Tool,
+        ToolOptions as ToolOptions,
+        tool as tool,
+    )
     from windlass.tools.mcp.config import (
-        McpHttp,
-        McpOverride,
-        McpSettings,
-        McpStdio,
-        mcp_settings,
+        McpHttp as McpHttp,
+        McpOverride as McpOverride,
+        McpSettings as McpSettings,
+        McpStdio as McpStdio,
+        mcp_settings as mcp_settings,
     )
-    from windlass.tools.mcp.extras import McpPrompt
-    from windlass.tools.mcp.oauth.settings import McpCredentials, McpSignIn
-    from windlass.tools.mcp.oauth.tokens import McpToken, McpTokenStore, MemoryTokens
-    from windlass.tools.mcp.servers import McpServer, McpServers
-    from windlass.tools.profile import Profile
-    from windlass.tools.qwen_tools import adapt_qwen_tool
-    from windlass.tools.run_context import RunContext
-    from windlass.tools.shell.interpreter import PythonLimits, python_tool
-    from windlass.tools.shell.sandbox import Sandbox
+    from windlass.tools.mcp.extras import McpPrompt as McpPrompt
+    from windlass.tools.mcp.oauth.settings import (
+        McpCredentials as McpCredentials,
+        McpSignIn as McpSignIn,
+    )
+    from windlass.tools.mcp.oauth.tokens import (
+        McpToken as McpToken,
+        McpTokenStore as McpTokenStore,
+        MemoryTokens as MemoryTokens,
+    )
+    from windlass.tools.mcp.servers import McpServer as McpServer, McpServers as McpServers
+    from windlass.tools.profile import Profile as Profile
+    from windlass.tools.qwen_tools import adapt_qwen_tool as adapt_qwen_tool
+    from windlass.tools.run_context import RunContext as RunContext
+    from windlass.tools.shell.interpreter import (
+        PythonLimits as PythonLimits,
+        python_tool as python_tool,
+    )
+    from windlass.tools.shell.sandbox import Sandbox as Sandbox
     from windlass.tools.shell.shell_tools import (
-        ShellLimits,
-        WorkspaceShell,
-        open_shell,
-        shell_tools,
+        ShellLimits as ShellLimits,
+        WorkspaceShell as WorkspaceShell,
+        open_shell as open_shell,
+        shell_tools as shell_tools,
     )
-    from windlass.tools.todo import todo_tool
-    from windlass.tools.toolbox import Toolbox
-    from windlass.tools.unavailable import ToolUnavailable
-    from windlass.tools.web.fetch import fetch_tool
-
-__all__ = [
-    "NOT_DONE",
-    "UNKNOWN",
-    "ArtifactStore",
-    "BrowserLimits",
-    "CircuitBreaker",
-    "McpCredentials",
-    "McpHttp",
-    "McpOverride",
-    "McpPrompt",
-    "McpServer",
-    "McpServers",
-    "McpSettings",
-    "McpSignIn",
-    "McpStdio",
-    "McpToken",
-    "McpTokenStore",
-    "MemoryArtifacts",
-    "MemoryTokens",
-    "PageSecret",
-    "Profile",
-    "PythonLimits",
-    "RunContext",
-    "Sandbox",
-    "ShellLimits",
-    "Tool",
-    "ToolOptions",
-    "ToolUnavailable",
-    "Toolbox",
-    "Workspace",
-    "WorkspaceShell",
-    "adapt_qwen_tool",
-    "browser_tools",
-    "core_tools",
-    "fetch_tool",
-    "file_tools",
-    "load_tools",
-    "mcp_settings",
-    "open_shell",
-    "python_tool",
-    "shell_tools",
-    "todo_tool",
-    "tool",
-]
+    from windlass.tools.todo import todo_tool as todo_tool
+    from windlass.tools.toolbox import Toolbox as Toolbox
+    from windlass.tools.unavailable import ToolUnavailable as ToolUnavailable
+    from windlass.tools.web.fetch import fetch_tool as fetch_tool
 
 LAZY_MODULES: LazyModules = {
-    "NOT_DONE": "windlass.tools.function",
-    "UNKNOWN": "windlass.tools.function",
-    "ArtifactStore": "windlass.tools.artifacts",
-    "BrowserLimits": "windlass.tools.browser.session",
-    "CircuitBreaker": "windlass.tools.breaker",
-    "McpCredentials": "windlass.tools.mcp.oauth.settings",
-    "McpHttp": "windlass.tools.mcp.config",
-    "McpOverride": "windlass.tools.mcp.config",
-    "McpPrompt": "windlass.tools.mcp.extras",
-    "McpServer": "windlass.tools.mcp.servers",
-    "McpServers": "windlass.tools.mcp.servers",
-    "McpSettings": "windlass.tools.mcp.config",
-    "McpSignIn": "windlass.tools.mcp.oauth.settings",
-    "McpStdio": "windlass.tools.mcp.config",
-    "McpToken": "windlass.tools.mcp.oauth.tokens",
-    "McpTokenStore": "windlass.tools.mcp.oauth.tokens",
-    "MemoryArtifacts": "windlass.tools.artifacts",
-    "MemoryTokens": "windlass.tools.mcp.oauth.tokens",
-    "PageSecret": "windlass.tools.browser.page_secrets",
-    "Profile": "windlass.tools.profile",
-    "PythonLimits": "windlass.tools.shell.interpreter",
-    "RunContext": "windlass.tools.run_context",
-    "Sandbox": "windlass.tools.shell.sandbox",
-    "ShellLimits": "windlass.tools.shell.shell_tools",
-    "Tool": "windlass.tools.function",
-    "ToolOptions": "windlass.tools.function",
-    "ToolUnavailable": "windlass.tools.unavailable",
-    "Toolbox": "windlass.tools.toolbox",
-    "Workspace": "windlass.tools.files.workspace",
-    "WorkspaceShell": "windlass.tools.shell.shell_tools",
-    "adapt_qwen_tool": "windlass.tools.qwen_tools",
-    "browser_tools": "windlass.tools.browser.browser_tools",
-    "core_tools": "windlass.tools.core_toolset",
-    "fetch_tool": "windlass.tools.web.fetch",
-    "file_tools": "windlass.tools.files.file_tools",
-    "load_tools": "windlass.tools.declared.manifest",
-    "mcp_settings": "windlass.tools.mcp.config",
-    "open_shell": "windlass.tools.shell.shell_tools",
-    "python_tool": "windlass.tools.shell.interpreter",
-    "shell_tools": "windlass.tools.shell.shell_tools",
-    "todo_tool": "windlass.tools.todo",
-    "tool": "windlass.tools.function",
+    "windlass.tools.artifacts": "ArtifactStore MemoryArtifacts",
+    "windlass.tools.breaker": "CircuitBreaker",
+    "windlass.tools.browser.browser_tools": "browser_tools",
+    "windlass.tools.browser.page_secrets": "PageSecret",
+    "windlass.tools.browser.session": "BrowserLimits",
+    "windlass.tools.core_toolset": "core_tools",
+    "windlass.tools.declared.manifest": "load_tools",
+    "windlass.tools.files.file_tools": "file_tools",
+    "windlass.tools.files.workspace": "Workspace",
+    "windlass.tools.function": "NOT_DONE Tool ToolOptions UNKNOWN tool",
+    "windlass.tools.mcp.config": "McpHttp McpOverride McpSettings McpStdio mcp_settings",
+    "windlass.tools.mcp.extras": "McpPrompt",
+    "windlass.tools.mcp.oauth.settings": "McpCredentials McpSignIn",
+    "windlass.tools.mcp.oauth.tokens": "McpToken McpTokenStore MemoryTokens",
+    "windlass.tools.mcp.servers": "McpServer McpServers",
+    "windlass.tools.profile": "Profile",
+    "windlass.tools.qwen_tools": "adapt_qwen_tool",
+    "windlass.tools.run_context": "RunContext",
+    "windlass.tools.shell.interpreter": "PythonLimits python_tool",
+    "windlass.tools.shell.sandbox": "Sandbox",
+    "windlass.tools.shell.shell_tools": "ShellLimits WorkspaceShell open_shell shell_tools",
+    "windlass.tools.todo": "todo_tool",
+    "windlass.tools.toolbox": "Toolbox",
+    "windlass.tools.unavailable": "ToolUnavailable",
+    "windlass.tools.web.fetch": "fetch_tool",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

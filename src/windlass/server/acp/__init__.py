@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.server.acp.serving import serve_editor, serve_stdio
-    from windlass.server.acp.transport import LineTransport
-
-__all__ = ["LineTransport", "serve_editor", "serve_stdio"]
+    from windlass.server.acp.serving import serve_editor as serve_editor, serve_stdio as serve_stdio
+    from windlass.server.acp.transport import LineTransport as LineTransport
 
 LAZY_MODULES: LazyModules = {
-    "LineTransport": "windlass.server.acp.transport",
-    "serve_editor": "windlass.server.acp.serving",
-    "serve_stdio": "windlass.server.acp.serving",
+    "windlass.server.acp.serving": "serve_editor serve_stdio",
+    "windlass.server.acp.transport": "LineTransport",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.server.mcp.endpoint import McpEndpoint
-    from windlass.server.mcp.server import build_server, serve_stdio
-
-__all__ = ["McpEndpoint", "build_server", "serve_stdio"]
+    from windlass.server.mcp.endpoint import McpEndpoint as McpEndpoint
+    from windlass.server.mcp.server import build_server as build_server, serve_stdio as serve_stdio
 
 LAZY_MODULES: LazyModules = {
-    "McpEndpoint": "windlass.server.mcp.endpoint",
-    "build_server": "windlass.server.mcp.server",
-    "serve_stdio": "windlass.server.mcp.server",
+    "windlass.server.mcp.endpoint": "McpEndpoint",
+    "windlass.server.mcp.server": "build_server serve_stdio",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)
