@@ -278,7 +278,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
         return self._runs.cancel(check_session(session), reason)
 
     async def abandon(self, session: str, reason: str = "abandoned") -> RunResult[OutputT]:
-        """End a run that lost its driver, together with its sub-agents, without resuming it.
+        """End a run without a driver, together with its sub-agents, without resuming it.
 
         Raises NothingToDo if no run is open, SessionBusy if it is still driven.
         """

@@ -67,11 +67,11 @@ class WorkPlacer(Protocol):
     """Decides, in addition to the journal, where sessions are driven: an engine with queues."""
 
     async def place(self, item: WorkItem) -> bool:
-        """Have a session with messages driven; return whether a worker will."""
+        """Have the engine see to a session with messages; return whether it will be driven."""
         ...
 
     async def note_visit(self, item: WorkItem) -> None:
-        """Note that a worker drove a session that was not placed."""
+        """Note that a worker drove a session that the engine had not placed."""
         ...
 
 

@@ -1,7 +1,7 @@
 """What an MCP server asks its client for while a call runs: a person's answer, a model's reply.
 
 Invariant: a server is answered only within a call, and by the person and the model of that call's
-run. If it is unclear which call asks, the request is refused. Nothing outlives the call, whose
+run. If it is unclear which call asks, neither of them is asked. Nothing outlives the call, whose
 time-out covers all of it. What a server says is shown as its words, and an address is shown and
 never opened.
 """
