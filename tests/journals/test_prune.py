@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
+from windlass.core.events import RunStarted
 from windlass.journals.sqlite import journal as sqlite
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.journals import append_facts, start_append
@@ -56,7 +56,8 @@ async def test_a_session_that_goes_on_meanwhile_is_kept(tmp_path: Path) -> None:
         pruning = asyncio.create_task(journal.prune(before=facts[-1].at + 1))
         while len(await journal.sessions(limit=500)) == 200:
             assert not pruning.done()
-        again = replace(facts[0], seq=facts[-1].seq + 1, at=facts[-1].at + 5)
+        runs = sum(isinstance(fact, RunStarted) for fact in facts)
+        again = RunStarted(runs + 1, (), seq=facts[-1].seq + 1, at=facts[-1].at + 5)
         await append_facts(journal, "s199", [again])
         assert await pruning == 199
         assert [one.session for one in await journal.sessions()] == ["s199"]
