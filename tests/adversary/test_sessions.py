@@ -21,6 +21,7 @@ from windlass import (
     NothingToDo,
     RunEnded,
     RunFailed,
+    RunUnfinished,
     SessionBusy,
     StepProposed,
     TextDelta,
@@ -483,7 +484,7 @@ async def test_a_watcher_that_comes_at_the_end_is_let_go(clock: VirtualClock) ->
 
 @pytest.mark.leaves_tasks
 async def test_a_watcher_of_a_refused_run_is_let_go(clock: VirtualClock) -> None:
-    """E5, L14: the driver raises SessionBusy and tells its watchers nothing."""
+    """E5, L14: the driver raises, and its watchers get nothing but their end."""
     journal = MemoryJournal()
     bare = WaitingJournal(BareJournal(journal), 0.2)
     slow = Agent(ScriptedModel(["Two."]), journal=bare, clock=clock)
@@ -494,11 +495,16 @@ async def test_a_watcher_of_a_refused_run_is_let_go(clock: VirtualClock) -> None
         return [event async for event in slow.watch(SESSION)]
 
     watching = asyncio.create_task(watch())
-    await Agent(ScriptedModel(["One."]), journal=journal).run("Go.", session=SESSION)
-    with pytest.raises(SessionBusy):
+    long = ScriptedModel([[pause(30.0), say("One.")]])
+    first = asyncio.create_task(
+        Agent(long, journal=journal, clock=clock).run("Go.", session=SESSION)
+    )
+    with pytest.raises((RunUnfinished, SessionBusy)):
         await second
-    async with asyncio.timeout(10):
+    assert not first.done()
+    async with asyncio.timeout(100):
         await watching
+    await first
 
 
 async def test_the_result_is_there_when_the_events_are_over() -> None:

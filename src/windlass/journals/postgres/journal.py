@@ -8,13 +8,14 @@ connected before the first use, and a connection belongs to the event loop that 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from typing_extensions import override
 
 from windlass.core.decide.reserving import budget_window
-from windlass.core.errors import SessionBusy
+from windlass.core.errors import JournalCorrupt, SessionBusy
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.session_query import PagePlace, SessionQuery
@@ -130,8 +131,10 @@ class PostgresJournal(PostgresRecordStore):
         if stored is None:
             return []
         problems = await asyncio.to_thread(stored.find_problems)
-        if self.is_signed and not problems:
-            problems = find_unsigned_answers(self._keys, session, await self.read(session))
+        if self.is_signed:
+            with suppress(JournalCorrupt):  # Then `problems` has the record that is to blame.
+                facts = await self.read(session)
+                problems = [*problems, *find_unsigned_answers(self._keys, session, facts)]
         return problems
 
     async def check(self) -> list[str]:
