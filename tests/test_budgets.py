@@ -25,8 +25,8 @@ RUN_BUDGETS: Mapping[str, float] = {
     "functions of a scripted run": 367,
     "files of a scripted run": 76,
     "place of the loop in a scripted run": 146,  # aim: 90
-    "Python calls of a step": 1_220,  # aim: 1,000
-    "modules of a first run": 186,  # aim: 120
+    "Python calls of a step": 1_195,  # aim: 1,000
+    "modules of a first run": 184,  # aim: 120
 }
 """What a run costs: a prompt, a call of a tool, a text. A first run has a prompt and a text."""
 
@@ -34,7 +34,7 @@ SHAPE_BUDGETS: Mapping[str, float] = {
     "lines": 123_000,
     "modules": 716,
     "import lines, %": 9.2,  # aim: 6.5
-    "functions used in one place, %": 30.5,  # aim: 24
+    "functions used in one place, %": 30.1,  # aim: 24
     "longest chain of imports": 60,  # aim: 30
     "file names used five times or more": 1,  # aim: 0
 }
@@ -43,7 +43,7 @@ PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
     "agent": (8_340, 37),
     "cli": (11_780, 77),
     "core": (15_100, 97),
-    "evaluation": (4_440, 21),
+    "evaluation": (4_350, 21),
     "fleet": (1_340, 7),
     "gates": (4_150, 23),
     "journals": (10_900, 63),
@@ -58,7 +58,7 @@ PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
     "telemetry": (1_130, 8),
     "testing": (5_680, 27),
     "tools": (15_440, 83),
-    "windlass": (1_970, 9),
+    "windlass": (1_790, 9),
 }
 """Lines and modules of each package; `windlass` is what is beside the packages."""
 

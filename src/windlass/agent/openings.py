@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec.structs import replace
 
-from windlass.agent.earlier_messages import read_messages
+from windlass.agent import lazy_imports
 from windlass.agent.observers import KnowsTrace, RunObserver
 from windlass.agent.options import (
     Briefing,
@@ -178,7 +178,7 @@ class RunOpenings:
     def _read_earlier(self, messages: Sequence[EarlierMessage] | None) -> tuple[Message, ...]:
         if messages is None:
             return ()
-        earlier = read_messages(messages, self.setup, self._mask)
+        earlier = lazy_imports.read_messages(messages, self.setup, self._mask)
         for message in earlier:
             if isinstance(message, UserMessage):
                 self._refuse_content(message.parts)
