@@ -1,7 +1,6 @@
 """What a service does by itself, besides driving runs: it fires schedules and sends webhooks.
 
-Invariant: every replica does it, and they agree by the shared records of the journal. Without such
-records, a journal has neither schedules nor webhooks.
+Invariant: every replica does it, and they agree by the shared records of the journal.
 """
 
 import time

@@ -302,8 +302,8 @@ class TokenStore(OwnedRecords[TokenRecord]):
 class RevocableChunks(AsyncIterator[bytes]):
     """Passes the chunks of a stream on for as long as the caller's token is valid.
 
-    The token is looked at before a chunk is sent, so that an idle stream costs nothing, and nothing
-    is sent after the token became invalid.
+    The token is checked before a chunk is sent, at most every `RECHECK_S` seconds, so that an idle
+    stream costs nothing. The stream ends at the first check that finds the token invalid.
     """
 
     def __init__(self, tokens: TokenStore, caller: Caller, chunks: AsyncIterator[bytes]) -> None:
