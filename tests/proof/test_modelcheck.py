@@ -34,7 +34,7 @@ from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.journals import append_facts
 
-SMALL = ("take-over", "file", "poison", "fork", "answers and a cancel")
+SMALL = ("take-over", "file", "poison", "fork", "answers and a cancel", "forged answer")
 """Scenarios that take a second."""
 DEPTH = 14
 """How far the others are explored here; `make modelcheck` explores all of them to the end."""

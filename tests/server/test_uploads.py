@@ -70,7 +70,7 @@ async def test_a_prompt_names_uploads_by_their_address() -> None:
         again = await ann.post("/runs", {"prompt": prompt, "session": "t"})
         assert (again.status, again.data["error"]["code"]) == (404, "upload_not_found")
         assert await read_reply(ann, "s") == seen
-        assert not await running.service.journal.list_records(DATA_KIND)  # pyright: ignore[reportAttributeAccessIssue]
+        assert not await running.service.journal.list_records(DATA_KIND)
 
 
 async def test_clients_of_openai_name_them_as_files() -> None:

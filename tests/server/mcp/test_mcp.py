@@ -190,7 +190,7 @@ async def test_an_answer_from_elsewhere_counts_and_the_form_is_taken_back(tmp_pa
         calling = asyncio.create_task(client.call_tool("clerk", {"prompt": "Write to Bob."}))
         async with asyncio.timeout(WAIT_S):
             await shown.wait()
-        (summary,) = await running.service.journal.sessions()  # pyright: ignore[reportAttributeAccessIssue]
+        (summary,) = await running.service.journal.sessions()
         state = fold(summary.session, await running.service.journal.read(summary.session))
         await answer(running.service.journal, summary.session, state.step_calls[0].id, Allow())
         running.service.drive_soon(summary.session, "clerk")
@@ -236,7 +236,7 @@ async def test_a_cancelled_request_cancels_the_run(tmp_path: Path) -> None:
         calling = asyncio.create_task(client.call_tool("clerk", {"prompt": "Go."}))
 
         async def has_state(wanted: str) -> bool:
-            found = await journal.sessions()  # pyright: ignore[reportAttributeAccessIssue]
+            found = await journal.sessions()
             return [one.state for one in found] == [wanted]
 
         await wait_until(lambda: has_state("open"))
