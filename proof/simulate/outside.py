@@ -336,6 +336,12 @@ class IntruderJournal(JournalWrapper):
         raise SessionBusy("an intruder may not write")
 
     @override
+    async def post_mail(
+        self, session: str, message: Mail, *, by: str = "", key: str = ""
+    ) -> MailReceipt:
+        raise SessionBusy("an intruder may not write")
+
+    @override
     async def lease(self, session: str) -> Lease:
         lease = await self._outside.store.lease(session)
         lease.release()
