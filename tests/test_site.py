@@ -203,6 +203,8 @@ def test_the_first_agent_asks_before_it_changes_anything(
         text=True,
         timeout=50,
         check=False,
+        # The program keeps its journal in the home folder.
+        env={**os.environ, "HOME": str(tmp_path)},
     )
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (
         0,

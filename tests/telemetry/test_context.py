@@ -91,7 +91,8 @@ async def test_what_a_tool_does_is_below_its_span(collector: SpanCollector) -> N
         for parent in collector.spans_named("execute_tool " + one.name[3:])
         if one.name.startswith("in ") and is_below(one, parent)
     }
-    assert [*below] == ["in waits", "in works"]
+    # They run side by side, so either may be over first.
+    assert sorted(below) == ["in waits", "in works"]
     assert below["in works"] == f"{result.session_id}/c1_2"
     assert collector.child_names()["execute_tool works"] == ["in works", "in works"]
 

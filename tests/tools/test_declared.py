@@ -21,6 +21,7 @@ from windlass.testing.wire import refuse_with
 from windlass.tools import Tool, load_tools
 from windlass.tools.declared.templates import fill_command, fill_url
 
+pytestmark = pytest.mark.realtime  # Starts real programs, and a server.
 SHOW = "import json,os,sys; print(json.dumps([sys.argv[1:], sys.stdin.read(), dict(os.environ)]))"
 
 
