@@ -90,6 +90,8 @@ ANSWERED_WHILE_STEERED = (8149864,)
 """A question is answered in the moment in which a message to its run is written."""
 RELEASED_BEFORE_ITS_REPLY_IS_JUDGED = (8151899,)
 """A run whose replies are withheld is released between a reply and its judgement."""
+DOUBTED_WHILE_ITS_SUB_AGENT_WAITS = (1585,)
+"""A call is judged again whose sub-agent waits for an answer."""
 COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
 """A message cancels or releases a run while it waits for a reply."""
 
@@ -113,6 +115,7 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
         *STOPPED_BEFORE_ITS_NEXT_ATTEMPT,
         *ANSWERED_WHILE_STEERED,
         *RELEASED_BEFORE_ITS_REPLY_IS_JUDGED,
+        *DOUBTED_WHILE_ITS_SUB_AGENT_WAITS,
         *COUNTED_BY_A_BUDGET,
     ],
 )

@@ -177,7 +177,7 @@ def take_over_call(
     if phase is None:  # pragma: no cover - every phase can be resumed
         raise_illegal_fact(fact, f"the call is {call.phase}")
     if phase == "proposed":
-        return replace(call, phase=phase, arguments=None, changes=(), resource=None)
+        return replace(call, phase=phase, arguments=None, changes=(), resource=None, waits_for=None)
     doubted = phase == "interrupted" and (doubted or call.doubted)
     return replace(call, phase=phase, waits_for=None, doubted=doubted)
 
