@@ -18,7 +18,6 @@ from windlass.core.events import (
     CallAnswered,
     CallStarted,
     Fact,
-    RunEnded,
     RunStarted,
     StepProposed,
 )
@@ -224,13 +223,15 @@ class SimJournal(JournalWrapper):
             await asyncio.sleep(self._wait_s)
             power.check_on()
         await self._store.append(session, facts, row)
-        made = row_of(fold(session, await self._store.read(session)))
+        state = fold(session, await self._store.read(session))
+        made = row_of(state)
         if row != made:
             self._outside.problems.append(f"D9: {session} was listed as {row}, and is {made}")
         self._recorded.update((session, fact.seq) for fact in facts)
         self._outside.started.update(fact.key for fact in facts if isinstance(fact, CallStarted))
         if session == self._outside.plan.session:
-            power.has_written = power.has_run and not isinstance(facts[-1], RunEnded)
+            # A message that came too late is refused behind the end of the run.
+            power.has_written = power.has_run and state.is_active
         power.end_write(write)
 
     @override

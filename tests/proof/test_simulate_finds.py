@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from proof.simulate import check_rules, draw_plan, play_plan
-from proof.simulate.outside import IntruderJournal, OutsideWorld, ProcessPower
+from proof.simulate.outside import IntruderJournal, OutsideWorld, ProcessPower, SimJournal
 from proof.simulate.people import reply_to_question
 from windlass import Agent, Allow, Budget, Question, RunFailed, SessionBusy, tool
 from windlass.core.events import (
@@ -15,6 +15,7 @@ from windlass.core.events import (
     AttemptFailed,
     CallStarted,
     Event,
+    MailRefused,
     RunEnded,
     TextDelta,
 )
@@ -92,6 +93,10 @@ RELEASED_BEFORE_ITS_REPLY_IS_JUDGED = (8151899,)
 """A run whose replies are withheld is released between a reply and its judgement."""
 DOUBTED_WHILE_ITS_SUB_AGENT_WAITS = (1585,)
 """A call is judged again whose sub-agent waits for an answer."""
+STOPPED_WHILE_ITS_REPLY_IS_WRITTEN = (8317044, 8331555)
+"""A run, or one that works for it, is stopped after its reply came and before it is on record."""
+SPOKEN_TO_BEHIND_ITS_END = (8314783,)
+"""A driver refuses messages after the end of its run, and a second process looks for the run."""
 COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
 """A message cancels or releases a run while it waits for a reply."""
 
@@ -116,6 +121,8 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
         *ANSWERED_WHILE_STEERED,
         *RELEASED_BEFORE_ITS_REPLY_IS_JUDGED,
         *DOUBTED_WHILE_ITS_SUB_AGENT_WAITS,
+        *STOPPED_WHILE_ITS_REPLY_IS_WRITTEN,
+        *SPOKEN_TO_BEHIND_ITS_END,
         *COUNTED_BY_A_BUDGET,
     ],
 )
@@ -197,6 +204,22 @@ async def test_a_simulated_intruder_may_have_the_lease_once_the_driver_has_no_us
         await intruder.lease(plan.session)
     assert len(outside.problems) == (moment == "working")
     await running
+
+
+@pytest.mark.contract("V2")
+async def test_a_simulated_process_has_no_run_behind_the_end_of_it(clock: VirtualClock) -> None:
+    """Also if it still refuses messages: then a second process is right to find nothing to do."""
+    plan, made = draw_plan(0), MemoryJournal(now=clock.now)
+    await Agent(ScriptedModel(["Done."]), journal=made, clock=clock).run("Go.", session="sim")
+    facts = await made.read("sim")
+    refused = MailRefused(1, "cancel", "the run has ended", seq=facts[-1].seq + 1, at=facts[-1].at)
+    power = ProcessPower(has_run=True)
+    journal = SimJournal(OutsideWorld(plan, MemoryJournal(now=clock.now), plan.calls), power)
+    await append_facts(journal, "sim", facts[:-1])
+    assert power.has_written
+    for fact in (facts[-1], refused):
+        await append_facts(journal, "sim", [fact])
+        assert not power.has_written
 
 
 async def test_a_shared_budget_counts_a_sub_agent_once(clock: VirtualClock) -> None:

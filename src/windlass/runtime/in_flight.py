@@ -24,12 +24,15 @@ from msgspec.structs import replace
 from windlass.core.decide.reserving import settle_attempt
 from windlass.core.errors import OUT_OF_FILES, JournalFailed, fault_from_error, is_out_of_files
 from windlass.core.events import (
+    AttemptFailed,
     CallFinished,
     CallLate,
     ContentPiece,
+    ContextCompacted,
     Fact,
     RunEnded,
     RunReleased,
+    StepProposed,
 )
 from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import ClearedCall
@@ -46,6 +49,9 @@ _log = get_logger(__name__)
 PROOF_LASTS_S = 0.25
 """How long after its start was recorded a call may begin without asking who drives the session."""
 
+
+PaidFact = StepProposed | ContextCompacted | AttemptFailed
+"""What an attempt came to, with its charge."""
 
 EndChildren = Callable[
     [State, RunEnded, Collection[str]], Coroutine[Any, Any, Mapping[str, Sequence[Charge]]]
@@ -74,6 +80,8 @@ class InFlight(msgspec.Struct):
     """The request, the running calls, and the ended calls that are on their way to the journal."""
 
     attempt: ModelAttempt | None = None
+    paid: PaidFact | None = None
+    """What the last attempt came to, until that is on record."""
     standing_text: str = ""
     """What a failed attempt streamed, until the next attempt is announced to the watchers."""
     restarted: RestartedReply | None = None
@@ -180,6 +188,8 @@ class InFlight(msgspec.Struct):
         if run.attempt is not None:
             if self.attempt is not None:
                 charge = self.attempt.compute_charge()
+            elif self.paid is not None:
+                charge = self.paid.charge
             else:
                 info = world.models[run.attempt.model].info
                 charge = settle_attempt(info, run.attempt.reserved, None, 0, whole=False)
@@ -248,6 +258,8 @@ def wind_up_calls(
     attempt = in_flight.attempt
     if attempt is not None and attempt.is_whole_reply:
         facts.append(attempt.make_proposal())
+    elif in_flight.paid is not None and _has_open_attempt(recorder):
+        facts.append(in_flight.paid)
     facts += in_flight.unrecorded_ends(recorder.expected_state)
     for task, cleared in tuple(in_flight.running_calls.items()):
         if task.done() and not task.cancelled():
@@ -298,11 +310,14 @@ def complete_release(release: RunReleased, recorder: Recorder, in_flight: InFlig
 
 
 def _charge_open_attempt(recorder: Recorder, attempt: ModelAttempt) -> Charge | None:
-    run = recorder.expected_state.run
     # A failure that is on record, or is being written, brings its own charge.
-    if run is not None and run.attempt is None:
-        return None
-    return attempt.compute_charge()
+    return attempt.compute_charge() if _has_open_attempt(recorder) else None
+
+
+def _has_open_attempt(recorder: Recorder) -> bool:
+    """Whether what the last attempt came to is neither on record nor being written."""
+    run = recorder.expected_state.run
+    return run is not None and run.attempt is not None
 
 
 def find_append_error(closing: asyncio.Task[None]) -> BaseException | None:

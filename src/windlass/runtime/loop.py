@@ -14,6 +14,7 @@ from windlass.core.decide.next_move import decide
 from windlass.core.decide.reserving import output_chars_max
 from windlass.core.decide.retrying import backoff_s, explain_long_wait
 from windlass.core.decide.summarizing import format_summary
+from windlass.core.errors import WindlassError
 from windlass.core.events import (
     AttemptDiscarded,
     AttemptFailed,
@@ -51,7 +52,7 @@ from windlass.core.state import State
 from windlass.ports import RequestPermit, World
 from windlass.runtime.attempt import ModelAttempt, RestartedReply
 from windlass.runtime.governor import record_start, wait_for_permit
-from windlass.runtime.in_flight import InFlight
+from windlass.runtime.in_flight import InFlight, PaidFact
 from windlass.runtime.judging import judge_call, judge_reply, recall_knowledge
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.running_calls import run_calls
@@ -144,7 +145,7 @@ async def make_attempt(
     if fault is None:
         in_flight.attempt = None
         async with aclosing(attempt):
-            await recorder.record(attempt.make_proposal())
+            await _record_paid(attempt.make_proposal(), recorder, in_flight)
         return
     await _record_failure(attempt, fault, move, world, recorder)
     # In flight until its failure is on record: if the run is stopped meanwhile, its end keeps the
@@ -152,6 +153,21 @@ async def make_attempt(
     in_flight.attempt = None
     in_flight.standing_text = attempt.partial_text
     in_flight.restarted = attempt.restart(fault)
+
+
+async def _record_paid(fact: PaidFact, recorder: Recorder, in_flight: InFlight) -> None:
+    """Record what an attempt came to.
+
+    It may have to wait for an append of another task first. If the run is stopped meanwhile, its
+    end is recorded together with this fact.
+    """
+    in_flight.paid = fact
+    try:
+        await recorder.record(fact)
+    except WindlassError:
+        in_flight.paid = None  # The journal takes nothing more, so no end can record it either.
+        raise
+    in_flight.paid = None
 
 
 async def _record_failure(
@@ -222,9 +238,10 @@ async def summarize(move: Summarize, world: World, recorder: Recorder, in_flight
         if fault is None:
             note = format_summary(text)
             charge = attempt.compute_charge()
-            await recorder.record(ContextCompacted(move.upto, note, "summary", charge))
+            paid = ContextCompacted(move.upto, note, "summary", charge)
         else:
-            await recorder.record(attempt.make_failure(fault, 0.0))
+            paid = attempt.make_failure(fault, 0.0)
+        await _record_paid(paid, recorder, in_flight)
 
 
 async def judge_final_reply(move: JudgeReply, world: World, recorder: Recorder) -> None:
