@@ -76,6 +76,32 @@ async def test_the_same_name_runs_nothing_again() -> None:
     assert scored.passes.passed == 3
 
 
+@pytest.mark.contract("Q6")
+async def test_every_recorded_trial_is_scored_again() -> None:
+    """Q6: one of five passes, however few repeats the caller thinks of; and nothing is silent."""
+    journal = MemoryJournal()
+    texts = iter(["yes", "no", "no", "no", "no"])
+    agent = Agent(model_of(lambda _prompt: say(next(texts, "no"))), journal=journal)
+    cases = [Case(id="a", prompt="Yes?"), Case(id="b", prompt="No?")]
+    scorers = [output_equals("yes")]
+    await evaluate(agent, cases[:1], name="n", repeat=5, at_once=1, scorers=scorers, caller="ann")
+    found = await rescore(journal, cases[:1], name="n", scorers=scorers)
+    assert (found.passes.passed, found.passes.trials, found.repeat) == (1, 5, 5)
+    assert found.warnings == ()
+    stored = await read_evaluation(journal, "n")
+    assert stored is not None
+    assert stored.caller == "ann", "the owner of the trials stays their owner"
+    first = await rescore(journal, cases[:1], name="n", repeat=1, scorers=scorers)
+    assert (first.passes.passed, first.passes.trials) == (1, 1)
+    both = await rescore(journal, cases, name="n", scorers=scorers)
+    assert statuses(both)["b"] == ["not_run"] * 5
+    other = await rescore(journal, cases[1:], name="n", scorers=scorers)
+    assert other.warnings == ("The trials of cases that were not given are left out: a.",)
+    with pytest.raises(ConfigError, match="no trial of an evaluation 'm'"):
+        await rescore(journal, cases, name="m")
+    await agent.aclose()
+
+
 async def test_recorded_trials_are_told_apart_from_those_that_were_run() -> None:
     """Q1: who watches knows that nothing was run, or how much of it."""
     journal = MemoryJournal()

@@ -86,7 +86,7 @@ async def test_a_judge_that_cannot_be_reached_fails_no_trial() -> None:
     model = model_of(lambda _prompt: fail("auth"))
     agent = shop_agent(Shop(), journal)
     report = await evaluate(agent, CASES[:1], name="j", scorers=[judge(model, RUBRIC)])
-    assert report.trials[0].status == "error"
+    assert report.trials[0].status == "unscored"
     working = model_of(lambda _prompt: verdict(passed=True))
     again = await evaluate(agent, CASES[:1], name="j", scorers=[judge(working, RUBRIC)])
     assert again.trials[0].status == "passed"

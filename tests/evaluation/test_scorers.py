@@ -28,12 +28,14 @@ from windlass.evaluation import (
     output_equals,
     output_fits,
     output_matches,
+    render_report,
+    rescore,
     says_nothing_of,
     seconds_at_most,
     steps_at_most,
     used,
 )
-from windlass.evaluation.checks import CHECKS, build_scorers, parse_check
+from windlass.evaluation.checks import CHECKS, build_check, build_scorers, parse_check
 from windlass.evaluation.scorers import name_scorer, score_trial
 from windlass.gates import ask
 from windlass.journals import MemoryJournal
@@ -124,13 +126,15 @@ async def test_what_sub_agents_do_counts_too() -> None:
     """A tool that must never run must not run below the agent either, however deep."""
     journal = MemoryJournal()
     shop = Shop()
-    deepest = Agent(model_of(answer_order), tools=shop.tools)
-    middle = Agent(
-        ScriptedModel([call("clerk", {"task": "Refund order 1."}), "Done."]),
-        tools=[deepest.as_tool("clerk")],
-    )
+    models = [
+        model_of(answer_order),
+        ScriptedModel([call("clerk", {"task": "Refund order 1."}), "Done."], truthful=True),
+        ScriptedModel([call("desk", {"task": "Refund order 1."}), "Refunded."], truthful=True),
+    ]
+    deepest = Agent(models[0], tools=shop.tools)
+    middle = Agent(models[1], tools=[deepest.as_tool("clerk")])
     agent = Agent(
-        ScriptedModel([call("desk", {"task": "Refund order 1."}), "Refunded."]),
+        models[2],
         tools=[middle.as_tool("desk")],
         journal=journal,
     )
@@ -141,6 +145,7 @@ async def test_what_sub_agents_do_counts_too() -> None:
         (trial,) = report.trials
         assert [score.passed for score in trial.scores] == [True, False, True]
         assert "of eval/deep/o1/1/" in trial.scores[1].reason
+        assert trial.tokens == sum(model.billed_usage.total for model in models)
     await agent.aclose()
 
 
@@ -151,13 +156,51 @@ async def test_json_is_compared_as_json() -> None:
     assert await passes(output_fits(schema), trial)
 
 
-async def test_a_scorer_that_breaks_fails_the_trial_and_says_why() -> None:
-    def broken(_trial: TrialRecord) -> bool:
-        raise KeyError("oh")
+@pytest.mark.contract("Q6")
+async def test_a_scorer_that_breaks_is_apart_from_the_failures_of_the_agent() -> None:
+    """Q6: the trial counts for nothing until it is scored again, also if another scorer failed."""
+
+    def broken(trial: TrialRecord) -> bool:
+        if "order 7" in trial.case.prompt:
+            raise KeyError("oh")
+        return True
 
     score = await score_trial(broken, await record_of())
-    assert (score.scorer, score.passed) == ("broken", False)
+    assert (score.scorer, score.passed, score.missing) == ("broken", False, True)
     assert "KeyError" in score.reason
+    journal = MemoryJournal()
+    cases = [Case(id=f"o{number}", prompt=f"Refund order {number}.") for number in (6, 7)]
+    agent = shop_agent(Shop(), journal)
+    for others, passed in (([], 1), ([never("refund")], 0)):
+        scorers = [broken, *others]
+        report = await evaluate(agent, cases, name="r", scorers=scorers, journal=journal)
+        assert [trial.status for trial in report.trials][1] == "unscored"
+        assert (report.passes.passed, report.passes.trials) == (passed, 1)
+        assert report.scorer_errors == {"broken": ["eval/r/o7/1"]}
+    assert "The scorer broken gave no verdict on 1 of them" in render_report(report)
+    again = await rescore(journal, cases, name="r", scorers=[used("refund")])
+    assert (again.passes.passed, again.scorer_errors) == (2, {})
+    await agent.aclose()
+
+
+@pytest.mark.contract("Q2")
+@pytest.mark.parametrize(
+    ("scorer", "said"),
+    [
+        (says_nothing_of("password"), []),
+        (says_nothing_of("refunded"), ["refunded"]),
+        (says_nothing_of("xyz", "Order"), ["Order"]),
+        (says_nothing_of(["xyz", "7"]), ["7"]),
+        (parse_check("says_nothing_of:password"), []),
+        (build_check({"says_nothing_of": "password"}, "here"), []),
+    ],
+)
+async def test_one_word_is_not_taken_for_its_letters(scorer: Scorer, said: list[str]) -> None:
+    score = await score_trial(scorer, await record_of())
+    assert (score.passed, score.reason) == (not said, f"it says {said[0]!r}" if said else "")
+
+
+async def test_a_plain_scorer_is_a_function() -> None:
     plain = await score_trial(lambda trial: trial.steps == 3, await record_of())
     assert plain.passed
 

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
         Comparison as Comparison,
         compare_reports as compare_reports,
     )
-    from windlass.evaluation.evaluating import (
+    from windlass.evaluation.evaluating import evaluate as evaluate, rescore as rescore
+    from windlass.evaluation.evaluation_run import (
         EvaluateOptions as EvaluateOptions,
         EvaluationProgress as EvaluationProgress,
-        evaluate as evaluate,
-        rescore as rescore,
     )
     from windlass.evaluation.file_scorers import (
         command_passes as command_passes,
@@ -72,7 +71,8 @@ if TYPE_CHECKING:
 LAZY_MODULES: LazyModules = {
     "windlass.evaluation.cases": "Case ForkPoint load_cases write_cases",
     "windlass.evaluation.comparison": "Comparison compare_reports",
-    "windlass.evaluation.evaluating": "EvaluateOptions EvaluationProgress evaluate rescore",
+    "windlass.evaluation.evaluating": "evaluate rescore",
+    "windlass.evaluation.evaluation_run": "EvaluateOptions EvaluationProgress",
     "windlass.evaluation.file_scorers": (
         "command_passes file_contains file_equals no_file only_changed"
     ),

@@ -42,7 +42,7 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line);
  vertical-align: top } th { font-weight: 600; color: var(--dim) } td.n, th.n { text-align: right }
 .passed, .better { color: var(--good) } .failed, .worse { color: var(--bad) }
-.error, .waiting, .not_run, .same { color: var(--dim) }
+.error, .waiting, .not_run, .unscored, .same { color: var(--dim) }
 .big { font-size: 1.9rem; margin: .6rem 0 0 }
 code, .session { font: 13px ui-monospace, monospace; overflow-wrap: anywhere }
 details { margin: .2rem 0 } summary { cursor: pointer } pre { white-space: pre-wrap }
@@ -108,6 +108,11 @@ def _render_head(report: Report) -> str:
             f'<p class="failed">{missing} trials say nothing about the agent, and are left out of '
             "all rates: see their state below.</p>"
         )
+    lines += [
+        f'<p class="failed">The scorer {escape(name)} gave no verdict on {len(sessions)} of '
+        "them.</p>"
+        for name, sessions in report.scorer_errors.items()
+    ]
     lines += [f'<p class="failed">{escape(warning)}</p>' for warning in report.warnings]
     return "\n".join([*lines, _render_costs(report)])
 

@@ -26,11 +26,12 @@ from windlass.evaluation.statistics import (
 
 REPORT_VERSION = 1
 
-TrialStatus = Literal["passed", "failed", "waiting", "error", "not_run"]
-"""The last three say nothing about the agent, so they are left out of all rates.
+TrialStatus = Literal["passed", "failed", "waiting", "error", "not_run", "unscored"]
+"""The last four say nothing about the agent, so they are left out of all rates.
 
 `waiting`: a person or a worker has to come first. `error`: the provider, the tools' services or the
-journal failed, or it was cancelled. `not_run`: the budget was used up.
+journal failed, or it was cancelled. `not_run`: the budget was used up. `unscored`: it ended, and a
+scorer failed or a judge gave no verdict.
 """
 AGENT_FAULTS = ("output_misfit", "context_overflow")
 """Faults of a failed run that the agent itself brought about."""
@@ -136,6 +137,16 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return wilson_interval(self.passes.passed, self.passes.trials)
 
     @property
+    def scorer_errors(self) -> dict[str, list[str]]:
+        """The sessions of the trials that a scorer gave no verdict on, by the scorer's name."""
+        found: dict[str, list[str]] = {}
+        for trial in self.trials:
+            for score in trial.scores:
+                if score.missing:
+                    found.setdefault(score.scorer, []).append(trial.session)
+        return found
+
+    @property
     def flaky_cases(self) -> list[str]:
         """The cases of which some trials passed and some did not."""
         return [case.id for case in self.cases if case.passes.is_flaky]
@@ -236,7 +247,8 @@ def find_disturbance(trial: TrialRecord) -> TrialStatus | None:
 
 def _judge_scores(trial: TrialRecord, scores: Sequence[Score]) -> TrialStatus:
     if any(score.missing for score in scores):
-        return "error"
+        # Also if another scorer failed it: to count only such trials would lower the rate.
+        return "unscored"
     if scores:
         passed = all(score.passed for score in scores)
     else:

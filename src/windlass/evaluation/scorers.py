@@ -44,7 +44,8 @@ class Score(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokens: int = 0
     """The tokens of the judge."""
     missing: bool = False
-    """There is no verdict, because money or an answer is missing: the trial does not count yet."""
+    """There is no verdict: the scorer failed, or a judge had no money or no answer. The trial does
+    not count until it is scored again."""
 
 
 @runtime_checkable
@@ -76,14 +77,15 @@ class FactScorer:
 
 
 async def score_trial(scorer: Scorer, trial: TrialRecord) -> Score:
-    """Return the score that a scorer gives. One that raises has failed the trial, and says why."""
+    """Return the score that a scorer gives. One that raises has no verdict, and says why."""
     name = name_scorer(scorer)
     try:
         found = scorer(trial)
         verdict = await found if isinstance(found, Awaitable) else found
     except Exception as error:  # noqa: BLE001 - a broken scorer must not end the other trials
         message = f"the scorer failed: {type(error).__name__}: {error}"
-        return Score(scorer=name, passed=False, reason=clip_line(message, SHOWN_CHARS))
+        reason = clip_line(message, SHOWN_CHARS)
+        return Score(scorer=name, passed=False, reason=reason, missing=True)
     if isinstance(verdict, Score):
         return verdict
     return Score(scorer=name, passed=bool(verdict))
@@ -354,11 +356,12 @@ def _make_expecting(
     return FactScorer(_describe(function, given), check)
 
 
-def says_nothing_of(words: Collection[str]) -> FactScorer:
-    """The last reply contains none of these words."""
+def says_nothing_of(words: str | Collection[str], *more: str) -> FactScorer:
+    """The last reply contains none of these words, given one by one or as a list."""
+    listed = [words, *more] if isinstance(words, str) else [*words, *more]
 
     def check(trial: TrialRecord) -> str | None:
-        found = [word for word in words if word.casefold() in trial.text.casefold()]
+        found = [word for word in listed if word.casefold() in trial.text.casefold()]
         return f"it says {', '.join(map(repr, found))}" if found else None
 
-    return FactScorer(_describe("says_nothing_of", list(words)), check)
+    return FactScorer(_describe("says_nothing_of", listed), check)

@@ -6,6 +6,7 @@ it, and nothing that was paid for or done is paid for or done again.
 
 import asyncio
 import fcntl
+import re
 import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -32,6 +33,9 @@ from windlass.private_files import make_private_folder
 
 TRIAL_KEY = "trial"
 """The key of a trial's run: the same prompt in the same session never begins a second one."""
+SESSIONS_AT_ONCE = 500
+"""Sessions of a page while the recorded trials of an evaluation are looked for."""
+_TRIAL_NAME = re.compile(r"(?P<case>[^/]+)/(?P<number>[0-9]+)(\.[0-9]+)?")
 BUSY_WAIT_S = 1.0
 """How often to look whether a trial that another process runs has ended."""
 ANSWERS_MAX = 100
@@ -62,6 +66,24 @@ AgentMaker: TypeAlias = Callable[[Trial], "Agent[Any] | AbstractAsyncContextMana
 """Makes the agent of a trial, with tools for its workspace. A context manager may close it."""
 AnswerQuestion: TypeAlias = Callable[[Question], PersonAnswer | None]
 """Plays the person who is asked. None leaves the question open."""
+
+
+async def find_recorded_trials(journal: Journal, evaluation: str) -> dict[str, int]:
+    """Return the highest number of a recorded trial of each case, by the id of the case."""
+    begins = f"{TRIAL_PREFIX}{evaluation}/"
+    found: dict[str, int] = {}
+    cursor: str | None = None
+    while True:
+        page = await journal.sessions(begins, limit=SESSIONS_AT_ONCE, cursor=cursor)
+        for summary in page:
+            # The sessions of judges are below those of the trials, and have longer names.
+            named = _TRIAL_NAME.fullmatch(summary.session.removeprefix(begins))
+            if named and summary.session.startswith(begins):
+                case = named["case"]
+                found[case] = max(found.get(case, 0), int(named["number"]))
+        cursor = page.cursor
+        if cursor is None:
+            return found
 
 
 def use_agent(agent: Agent[Any]) -> AgentMaker:

@@ -1,7 +1,7 @@
 """`windlass eval`: run an evaluation, compare two, show one, watch one.
 
-Exit codes: 0 if the gate passes, 1 if it does not or trials failed because no provider was
-available, 3 if trials wait for a person, 4 if the budget was used up before all trials were run.
+Exit codes: 0 if the gate passes, 1 if it does not, a provider was not available or a scorer failed,
+3 if trials wait for a person, 4 if the budget was used up before all trials were run.
 """
 
 import asyncio
@@ -29,13 +29,8 @@ from windlass.environ import find_login_name
 from windlass.evaluation.cases import Case, check_cases, choose_cases, load_cases, make_id
 from windlass.evaluation.checks import parse_check
 from windlass.evaluation.comparison import ALPHA, Comparison, compare_reports
-from windlass.evaluation.evaluating import (
-    AT_ONCE,
-    EvaluateOptions,
-    check_evaluation_name,
-    evaluate,
-    rescore,
-)
+from windlass.evaluation.evaluating import evaluate, rescore
+from windlass.evaluation.evaluation_run import AT_ONCE, EvaluateOptions, check_evaluation_name
 from windlass.evaluation.forks import cases_from_sessions
 from windlass.evaluation.html_report import render_report
 from windlass.evaluation.reports import Report, load_report, save_report
@@ -106,7 +101,7 @@ Examples:
 \b
 Exit codes:
   0  all trials were run; no gate, or the gate passes
-  1  the gate does not pass, or trials failed for want of a provider
+  1  the gate does not pass, a provider was not available, or a scorer failed
   3  trials wait for a person: windlass approve; then run it again
   4  the budget was used up first; run it again with a larger one"""
 )
@@ -277,7 +272,7 @@ def _judge(report: Report, comparison: Comparison | None, fail_under: float | No
         code = LIMIT
     if "waiting" in statuses:
         code = WAITS
-    if "error" in statuses:
+    if statuses & {"error", "unscored"}:
         code = FAILED
     if comparison is not None:
         click.echo(str(comparison))
@@ -336,16 +331,11 @@ def report(
     async def find(journal: Journal) -> Report:
         if source is None:
             return await _find_report(named, journal)
-        stored = await read_evaluation(journal, named)
-        if stored is None:
-            raise NothingToDo(f"there is no evaluation {named!r} in the journal")
-        cases = load_cases(source)
-        repeat = max(1, stored.trials // len(cases))
         scorers = [parse_check(check) for check in checks]
-        return await rescore(journal, cases, name=named, repeat=repeat, scorers=scorers)
+        return await rescore(journal, load_cases(source), name=named, scorers=scorers)
 
     if source is None and checks:
-        raise ConfigError("--check needs --cases: the trials are scored anew")
+        raise ConfigError("--check needs --cases: the trials are scored again")
     if source is None and is_report_file(named):
         found = load_report(Path(named))
     else:

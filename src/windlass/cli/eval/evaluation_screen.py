@@ -18,7 +18,7 @@ from windlass.cli.session_table import show_columns
 from windlass.core.phrases import format_count
 from windlass.core.text_clip import clip_line, printable_chars
 from windlass.evaluation.cases import Case
-from windlass.evaluation.evaluating import EvaluationProgress
+from windlass.evaluation.evaluation_run import EvaluationProgress
 from windlass.evaluation.reports import CaseReport, Report, TrialReport
 from windlass.evaluation.statistics import describe_spread, wilson_interval
 from windlass.evaluation.stored_reports import StoredEvaluation
@@ -163,8 +163,11 @@ def show_totals(report: Report) -> None:
     passes = report.passes
     for warning in report.warnings:
         click.echo(f"Warning: {printable_chars(warning)}", err=True)
+    for name, sessions in report.scorer_errors.items():
+        words = f"The scorer {name} gave no verdict on {format_count(len(sessions), 'trial')}"
+        click.echo(f"{printable_chars(words)}, which are left out of all rates.", err=True)
     if not passes.trials:
-        click.echo("No trial has ended.")
+        click.echo("No trial was scored.")
         return
     click.echo(
         f"{passes.passed} of {passes.trials} trials passed: {format_rate(passes.rate)} "
