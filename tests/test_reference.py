@@ -15,8 +15,8 @@ from windlass import ports
 from windlass.core.events import Event
 from windlass.core.faults import FaultKind
 from windlass.project.settings import SETTING_KEYS
+from windlass.server.dispatch import all_routes
 from windlass.server.openapi import build_document
-from windlass.server.route_tables import all_routes
 
 PAGES = plain_pages()
 NAMES = [(page.module, name) for page in PUBLIC_PAGES.values() for name in page.names()]

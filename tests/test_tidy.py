@@ -51,7 +51,6 @@ ARCHITECTURE_LINES_MAX = 230
 
 SMALL_MODULES = {
     "windlass.models.lazy_providers",  # only another module can read its lazy names
-    "windlass.server.route_tables",  # where each protocol adds its table
     # A command of the command line is a module, which is imported when the command is run.
     "windlass.cli.acp",
     "windlass.cli.completion",

@@ -15,9 +15,9 @@ from windlass.core.errors import ConfigError
 from windlass.gates import ask
 from windlass.journals import MemoryJournal, SqliteJournal
 from windlass.server.access import ROLES, Caller
+from windlass.server.background import OutsideSettings
 from windlass.server.caller_end import CallerEnd, end_caller
-from windlass.server.duties import OutsideSettings
-from windlass.server.schedules.store import ScheduleStore
+from windlass.server.schedules.schedule import ScheduleStore
 from windlass.server.tokens import TokenStore
 from windlass.server.webhooks.links import AnswerLink, make_link
 from windlass.server.webhooks.store import WebhookStore

@@ -14,7 +14,7 @@ from windlass.core.messages import TextPart
 from windlass.gates import ask
 from windlass.journals.memory import MemoryJournal
 from windlass.server.access import Caller
-from windlass.server.start_request import StartRequest
+from windlass.server.run_controls import StartRequest
 from windlass.testing import ScriptedModel, call, say
 from windlass.tools import Sandbox, core_tools
 

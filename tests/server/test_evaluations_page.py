@@ -6,7 +6,7 @@ from evaluated import Shop, shop_agent
 from service import run_service
 from windlass.evaluation import Case, evaluate, used
 from windlass.journals import MemoryJournal
-from windlass.server.api.sessions import session_address
+from windlass.server.api.session_records import session_address
 
 pytestmark = pytest.mark.contract("Q4")
 CASES = [Case(id=f"o{number}", prompt=f"Refund order {number}.") for number in (1, 2)]

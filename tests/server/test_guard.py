@@ -9,9 +9,8 @@ from windlass import Agent
 from windlass.core.errors import ConfigError
 from windlass.server.access import LOCAL_OWNER, full_session_name, owner_prefix
 from windlass.server.guard import AccessRules, is_loopback
-from windlass.server.limits import ServiceLimits
+from windlass.server.limits import RateLimiter, ServiceLimits
 from windlass.server.messages import StreamReply
-from windlass.server.rates import RateLimiter
 from windlass.server.serving import ServeOptions
 from windlass.testing import ScriptedModel
 

@@ -13,10 +13,9 @@ from windlass import Agent, AttemptFailed, Event, ModelInfo, RunEnded, tool
 from windlass.agent.build import parts_of
 from windlass.core.setup import LoopPolicy
 from windlass.gates import RuleGate, ask
-from windlass.server.openai.chat import ChatChunks, make_completion
-from windlass.server.openai.objects import ResponseObject
-from windlass.server.openai.openai_errors import OpenAIError
-from windlass.server.openai.stream_events import ResponseEvent, TextPieceEvent, skip_seen
+from windlass.server.openai.following import ChatChunks, make_completion
+from windlass.server.openai.objects import OpenAIError, ResponseObject
+from windlass.server.openai.response_encoder import ResponseEvent, TextPieceEvent, skip_seen
 from windlass.testing import (
     ScriptedModel,
     ScriptedReply,

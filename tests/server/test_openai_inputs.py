@@ -11,21 +11,18 @@ from hypothesis import strategies as st
 from windlass import ConfigError, FilePart, ImagePart, Mask, ModelInfo, TextPart
 from windlass.agent.earlier_messages import read_messages
 from windlass.core.setup import Setup
-from windlass.server.openai.ids import RunReference, make_id, read_id
 from windlass.server.openai.inputs import (
     INSTRUCTIONS_HEAD,
+    ChatRequest,
+    ResponseRequest,
+    check_chat_request,
+    check_response_request,
     find_references,
     read_chat_input,
     read_response_input,
     resolve_references,
 )
-from windlass.server.openai.openai_errors import OpenAIError
-from windlass.server.openai.requests import (
-    ChatRequest,
-    ResponseRequest,
-    check_chat_request,
-    check_response_request,
-)
+from windlass.server.openai.objects import OpenAIError, RunReference, make_id, read_id
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 

@@ -9,7 +9,7 @@ from folded_response import FoldedResponse
 from proof.simulate import PlayedSession, draw_plan, play_plan
 from windlass import Event, RunStarted
 from windlass.core.reply_hold import visible_facts
-from windlass.server.openai.stream_events import ResponseEvent, TextPieceEvent, skip_seen
+from windlass.server.openai.response_encoder import ResponseEvent, TextPieceEvent, skip_seen
 
 pytestmark = pytest.mark.slow
 

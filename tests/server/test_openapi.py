@@ -13,8 +13,8 @@ import pytest
 from service import listen_service
 from windlass import Agent, tool
 from windlass.gates import ask
+from windlass.server.dispatch import all_routes
 from windlass.server.limits import ServiceLimits
-from windlass.server.route_tables import all_routes
 from windlass.testing import ScriptedModel, call
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime]

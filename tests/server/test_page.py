@@ -25,7 +25,7 @@ from windlass.core.projection.project import apply_event
 from windlass.core.projection.view import Projection
 from windlass.gates import ask
 from windlass.server.messages import StreamReply
-from windlass.server.page.highlight import highlight_code
+from windlass.server.page.files import highlight_code
 from windlass.server.page.patches import RESULT_CHARS_MAX, ViewPatcher, _clip_result
 from windlass.server.page.questions import describe_sandbox, propose_pattern
 from windlass.server.page.sessions import ACTIVITY_SPANS, count_activity

@@ -7,8 +7,7 @@ from windlass.core.projection.project import apply_event
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.server.openai.objects import ResponseObject
-from windlass.server.openai.response_encoder import ResponseEncoder
-from windlass.server.openai.stream_events import ResponseEvent
+from windlass.server.openai.response_encoder import ResponseEncoder, ResponseEvent
 
 
 def link(question: OpenQuestion) -> str:

@@ -17,8 +17,8 @@ from windlass import Agent
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.ports import Journal
 from windlass.server.aiohttp_server import listen
+from windlass.server.background import OutsideSettings
 from windlass.server.dispatch import Dispatcher
-from windlass.server.duties import OutsideSettings
 from windlass.server.guard import AccessRules
 from windlass.server.limits import ServiceLimits, WorkspaceMode
 from windlass.server.messages import CountBytes, HttpReply, HttpRequest, Reply

@@ -18,7 +18,7 @@ from service import DirectClient
 from windlass.server.mcp.agent_calls import make_run_id
 from windlass.server.mcp.client_sessions import EventPlace
 from windlass.server.messages import HttpReply, Reply, StreamReply
-from windlass.server.openai.ids import make_id
+from windlass.server.openai.objects import make_id
 from windlass.server.routing import Route, path_parameters
 
 MODERN = "2026-07-28"

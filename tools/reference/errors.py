@@ -10,8 +10,8 @@ from typing import get_args
 from reference.cells import table_cell
 from windlass.cli.exit_codes import EXIT_CODE_TABLE
 from windlass.core import errors, faults
+from windlass.server.dispatch import all_routes
 from windlass.server.errors import _KNOWN_ERRORS  # pyright: ignore[reportPrivateUsage]
-from windlass.server.route_tables import all_routes
 
 SERVER = Path(__file__).resolve().parents[2] / "src" / "windlass" / "server"
 FAULTS: Mapping[str, tuple[str, str]] = {

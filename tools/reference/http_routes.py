@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from reference.cells import inline_code, table_cell
+from windlass.server.dispatch import all_routes
 from windlass.server.openapi import build_document
-from windlass.server.route_tables import all_routes
 
 INTRO = """\
 # HTTP API

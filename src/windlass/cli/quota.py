@@ -7,7 +7,7 @@ import click
 from windlass.cli.journal_option import journal_option, run_on_journal
 from windlass.cli.resource_commands import ResourceCommands
 from windlass.core.errors import ConfigError
-from windlass.server.quotas.quota import EVERYONE, Quota, QuotaStore
+from windlass.server.quotas.admission import EVERYONE, Quota, QuotaStore
 
 COLUMNS = ("QUOTA", "CALLER", "AGENT", "AT ONCE", "PER MINUTE", "USD PER DAY")
 

@@ -17,8 +17,7 @@ from windlass.cli.resource_commands import show_resources
 from windlass.core.errors import ConfigError
 from windlass.project.journals import ManagedJournal
 from windlass.server.owned_records import full_name
-from windlass.server.schedules.schedule import Overlap, Schedule
-from windlass.server.schedules.store import NewSchedule, ScheduleStore
+from windlass.server.schedules.schedule import NewSchedule, Overlap, Schedule, ScheduleStore
 from windlass.server.schedules.times import (
     CronTimes,
     FireTimes,

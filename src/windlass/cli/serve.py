@@ -18,7 +18,7 @@ from windlass.journals.names import show_journal_name
 from windlass.ports import Journal
 from windlass.project.journals import journal_name
 from windlass.server.access import LOCAL_OWNER
-from windlass.server.duties import OutsideSettings
+from windlass.server.background import OutsideSettings
 from windlass.server.jwt_tokens import JwtOptions
 from windlass.server.request_log import set_up_logs
 from windlass.server.service import Service

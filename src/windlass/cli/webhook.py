@@ -9,8 +9,7 @@ from windlass.cli.resource_commands import ResourceCommands
 from windlass.core.errors import ConfigError
 from windlass.project.journals import ManagedJournal
 from windlass.server.owned_records import full_name
-from windlass.server.webhooks.store import NewWebhook, WebhookStore
-from windlass.server.webhooks.webhook import ALL_EVENTS, HookEvent, Webhook
+from windlass.server.webhooks.store import ALL_EVENTS, HookEvent, NewWebhook, Webhook, WebhookStore
 
 COLUMNS = ("WEBHOOK", "EVENTS", "FORMAT", "FAILED", "URL", "NOTE")
 

@@ -19,8 +19,8 @@ from windlass.core.errors import ConfigError
 from windlass.core.events import RunStarted
 from windlass.ports import Journal
 from windlass.server.request_log import set_up_logs
+from windlass.server.run_controls import is_served_run
 from windlass.server.serving import StopSignals, relax_garbage_collector
-from windlass.server.start_request import is_served_run
 
 STOP_S = 30.0
 """For calls that run when the worker is stopped, and for releasing their runs."""

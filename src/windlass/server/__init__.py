@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from windlass.server.access import Caller as Caller
     from windlass.server.asgi import create_asgi_app as create_asgi_app
     from windlass.server.dispatch import Dispatcher as Dispatcher
-    from windlass.server.duties import OutsideSettings as OutsideSettings
+    from windlass.server.background import OutsideSettings as OutsideSettings
     from windlass.server.errors import ApiError as ApiError
     from windlass.server.guard import AccessRules as AccessRules
     from windlass.server.limits import ServiceLimits as ServiceLimits
-    from windlass.server.quotas.quota import Quota as Quota, QuotaStore as QuotaStore
-    from windlass.server.schedules.store import (
+    from windlass.server.quotas.admission import Quota as Quota, QuotaStore as QuotaStore
+    from windlass.server.schedules.schedule import (
         NewSchedule as NewSchedule,
         ScheduleStore as ScheduleStore,
     )
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from windlass.server.service import Service as Service
     from windlass.server.serving import ServeOptions as ServeOptions, serve as serve
-    from windlass.server.start_request import StartRequest as StartRequest
+    from windlass.server.run_controls import StartRequest as StartRequest
     from windlass.server.webhooks.signing import verify_webhook as verify_webhook
     from windlass.server.webhooks.store import (
         NewWebhook as NewWebhook,
@@ -43,17 +43,17 @@ LAZY_MODULES: LazyModules = {
     "windlass.agent.working": "SessionWorker WorkLimits",
     "windlass.server.access": "Caller",
     "windlass.server.asgi": "create_asgi_app",
+    "windlass.server.background": "OutsideSettings",
     "windlass.server.dispatch": "Dispatcher",
-    "windlass.server.duties": "OutsideSettings",
     "windlass.server.errors": "ApiError",
     "windlass.server.guard": "AccessRules",
     "windlass.server.limits": "ServiceLimits",
-    "windlass.server.quotas.quota": "Quota QuotaStore",
-    "windlass.server.schedules.store": "NewSchedule ScheduleStore",
+    "windlass.server.quotas.admission": "Quota QuotaStore",
+    "windlass.server.run_controls": "StartRequest",
+    "windlass.server.schedules.schedule": "NewSchedule ScheduleStore",
     "windlass.server.schedules.times": "CronTimes IntervalTimes OnceTime",
     "windlass.server.service": "Service",
     "windlass.server.serving": "ServeOptions serve",
-    "windlass.server.start_request": "StartRequest",
     "windlass.server.webhooks.signing": "verify_webhook",
     "windlass.server.webhooks.store": "NewWebhook WebhookStore",
 }

@@ -20,7 +20,7 @@ from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
 from windlass.ports import Journal
 from windlass.server.access import check_caller_name
 from windlass.server.owned_records import DocumentT, OwnedRecords
-from windlass.server.schedules.store import ScheduleStore
+from windlass.server.schedules.schedule import ScheduleStore
 from windlass.server.tokens import CACHE_S, TokenStore
 from windlass.server.webhooks.store import WebhookStore
 

@@ -19,9 +19,9 @@ from windlass.server.access import Caller
 from windlass.server.answers import QuestionClosed, give_answer, question_id
 from windlass.server.errors import ApiError
 from windlass.server.owned_reading import is_caught_up, read_recorded_facts
+from windlass.server.run_controls import StartRequest
 from windlass.server.service import Service
 from windlass.server.session_directory import OwnedSession
-from windlass.server.start_request import StartRequest
 
 
 class ClientRun:

@@ -2,7 +2,7 @@
 
 Invariant: every request gets exactly one reply, whatever the handler does, and every error has the
 shape of its route. An internal failure is logged under the id of the request and not shown to the
-client.
+client. A protocol adds its routes to `all_routes`.
 """
 
 import logging
@@ -16,8 +16,20 @@ from msgspec.structs import replace
 
 from windlass.core.errors import WindlassError
 from windlass.logs import get_logger
+from windlass.server.a2a import a2a_routes
+from windlass.server.ag_ui import ag_ui_routes
+from windlass.server.api import (
+    agents,
+    callers,
+    controls,
+    runs,
+    session_records,
+    uploads,
+)
 from windlass.server.errors import ApiError, api_error_from
 from windlass.server.guard import AccessRules, Authenticator, RequestGuard
+from windlass.server.limits import BodyCounter, StreamCounter
+from windlass.server.mcp import mcp_routes
 from windlass.server.messages import (
     HttpReply,
     HttpRequest,
@@ -27,13 +39,39 @@ from windlass.server.messages import (
     error_reply,
 )
 from windlass.server.metrics import Metric, gauge
+from windlass.server.openai import openai_routes
 from windlass.server.openapi import build_document
-from windlass.server.rates import BodyCounter, StreamCounter
-from windlass.server.route_tables import all_routes
+from windlass.server.page import page_routes
+from windlass.server.quotas import quota_routes
 from windlass.server.routing import Route, Routes, RouteTable
+from windlass.server.schedules import schedule_routes
 from windlass.server.service import Service
 from windlass.server.stored_replies import KeyedRequest
 from windlass.server.tokens import RevocableChunks
+from windlass.server.webhooks import question_page, webhook_routes
+
+
+def all_routes() -> tuple[Route, ...]:
+    """Return the routes of the service and of all protocols."""
+    return (
+        *runs.ROUTES,
+        *controls.ROUTES,
+        *session_records.ROUTES,
+        *agents.ROUTES,
+        *uploads.UPLOADS,
+        *callers.ROUTES,
+        *callers.TOKENS,
+        *a2a_routes.ROUTES,
+        *ag_ui_routes.ROUTES,
+        *mcp_routes.ROUTES,
+        *openai_routes.ROUTES,
+        *page_routes.ROUTES,
+        *schedule_routes.SCHEDULES,
+        *quota_routes.QUOTAS,
+        *webhook_routes.WEBHOOKS,
+        *question_page.ROUTES,
+    )
+
 
 _log = get_logger(__name__)
 QUIET_ROUTES = frozenset({"readHealth", "readPageFile", "readReadiness"})

@@ -16,9 +16,8 @@ import msgspec
 from windlass.core.errors import ConfigError
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
-from windlass.server.limits import ServiceLimits
+from windlass.server.limits import RateLimiter, ServiceLimits, too_many_requests
 from windlass.server.messages import HttpRequest
-from windlass.server.rates import RateLimiter, too_many_requests
 
 PAGE_KEY_HEADER = "Windlass-Page-Key"
 DEFAULT_PORTS = {"http": "80", "https": "443"}

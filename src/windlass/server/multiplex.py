@@ -18,7 +18,7 @@ from windlass.core.events import Event
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
 from windlass.server.access import Caller
-from windlass.server.api.sessions import session_reply
+from windlass.server.api.session_records import session_reply
 from windlass.server.errors import ApiError
 from windlass.server.feed import FeedSubscription
 from windlass.server.frames import encode_frame

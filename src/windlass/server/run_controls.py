@@ -1,4 +1,4 @@
-"""What a caller says to runs: thin over the functions that need nothing but the journal.
+"""What a caller says to runs, and how it starts one: thin over the functions of the agent package.
 
 Invariant: each message is posted in the name of its caller, to a session that is the caller's. If
 no process drives the run, it is driven here.
@@ -9,15 +9,19 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from secrets import token_hex
-from typing import Any
+from typing import Any, Protocol
+
+import msgspec
 
 from windlass.agent import control
 from windlass.agent.agent import Agent
 from windlass.agent.answering import find_question, list_undecided, post_answer
 from windlass.agent.control import ControlReceipt
+from windlass.agent.options import EarlierMessage, OnBusy, RunOptions
+from windlass.core.events import RunStarted
 from windlass.core.fold.run import fold
-from windlass.core.limits import RaisedLimits
-from windlass.core.messages import ContentPart
+from windlass.core.limits import Limits, RaisedLimits
+from windlass.core.messages import ContentPart, Label
 from windlass.core.result import Question
 from windlass.core.session_summary import SessionState, SessionSummary, row_of
 from windlass.core.verdicts import PersonAnswer
@@ -26,9 +30,9 @@ from windlass.ports import Journal
 from windlass.server.access import Caller, full_session_name
 from windlass.server.owned_reading import read_recorded_facts, read_state
 from windlass.server.quotas.admission import QuotaBook
-from windlass.server.session_cache import SessionCache
 from windlass.server.session_directory import (
     OwnedSession,
+    SessionCache,
     SessionDirectory,
     check_session_name,
 )
@@ -178,3 +182,60 @@ class RunControls(ABC):
     def _wake(self, receipt: ControlReceipt, session: OwnedSession) -> ControlReceipt:
         self.drive_soon(session.name, session.summary.agent)
         return receipt
+
+
+SERVICE_KEY = "windlass_service"
+"""The key in the context of a run that says that a service began it."""
+
+
+class RunEngine(Protocol):
+    """Something that finds a driver for a session: an engine with workers of its own."""
+
+    async def wake(self, session: str, agent: str, caller: str = "", *, priority: int = 0) -> None:
+        """Have a session driven. What is to be done there is on record already."""
+        ...
+
+
+def is_served_run(start: RunStarted) -> bool:
+    """Return whether a service began a run."""
+    return bool(start.context.get(SERVICE_KEY))
+
+
+class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that a caller wants."""
+
+    prompt: str | tuple[ContentPart, ...]
+    agent: str = ""
+    """The name of the agent; by default the session's, or the first one."""
+    session: str = ""
+    """The session to continue, or a new name; by default a new session."""
+    key: str = ""
+    """The caller's own name for this start: the same key never begins a second run."""
+    on_busy: OnBusy = "refuse"
+    labels: tuple[Label, ...] = ()
+    """What the prompt brings along: `untrusted` text, `private` data."""
+    earlier: tuple[EarlierMessage, ...] = ()
+    """A conversation from elsewhere that a new session continues."""
+    limits: Limits | None = None
+    """Stricter limits than the agent's; those that are not stricter change nothing."""
+    pinned: bool = False
+    priority: int = 0
+    """A higher one begins first, and its requests go first."""
+    trace: str = ""
+    """The trace that the run belongs to, as in a `traceparent` header."""
+
+    def to_options(self) -> RunOptions:
+        """Return what the caller asked for as options of the run."""
+        options: RunOptions = {
+            "key": self.key,
+            "on_busy": self.on_busy,
+            "labels": self.labels,
+            "pinned": self.pinned,
+            "priority": self.priority,
+            "trace": self.trace,
+        }
+        if self.earlier:
+            options["messages"] = self.earlier
+        if self.limits is not None:
+            options["limits"] = self.limits
+        return options

@@ -33,22 +33,26 @@ from windlass.core.work_folder import WorkFolder
 from windlass.ports import GivenJournal, Journal
 from windlass.server import owned_reading
 from windlass.server.access import Caller, full_session_name, owner_prefix
-from windlass.server.background import BackgroundWork
-from windlass.server.duties import OutsideSettings, begin_duties
+from windlass.server.background import BackgroundWork, OutsideSettings, begin_duties
 from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
 from windlass.server.limits import ServiceLimits, WorkspaceMode
 from windlass.server.metrics import MetricsRegistry
 from windlass.server.quotas.costs import CostBook
-from windlass.server.run_controls import RunControls
+from windlass.server.run_controls import (
+    SERVICE_KEY,
+    RunControls,
+    RunEngine,
+    StartRequest,
+    is_served_run,
+)
 from windlass.server.served_agents import choose_journal, find_agent, name_agents, share_journal
-from windlass.server.session_cache import SessionCache
 from windlass.server.session_directory import (
     OwnedSession,
+    SessionCache,
     SessionDirectory,
     check_session_name,
 )
-from windlass.server.start_request import SERVICE_KEY, RunEngine, StartRequest, is_served_run
 from windlass.server.stored_replies import StoredReplies
 from windlass.server.tokens import TokenStore
 from windlass.server.uploads import UploadStore

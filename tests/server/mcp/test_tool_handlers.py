@@ -13,8 +13,7 @@ import mcp_types as types
 from windlass import Agent
 from windlass.journals.memory import MemoryJournal
 from windlass.server.access import Caller
-from windlass.server.mcp.agent_calls import make_run_id, split_run_id
-from windlass.server.mcp.questions import read_form
+from windlass.server.mcp.agent_calls import make_run_id, read_form, split_run_id
 from windlass.server.mcp.server import ToolHandlers
 from windlass.server.service import Service
 from windlass.testing import ScriptedModel, stall

@@ -19,8 +19,7 @@ from windlass.journals.memory import MemoryJournal
 from windlass.ports import SharedRecord
 from windlass.server.errors import ApiError
 from windlass.server.owned_records import record_name
-from windlass.server.quotas.admission import QuotaBook
-from windlass.server.quotas.quota import Quota, QuotaStore
+from windlass.server.quotas.admission import Quota, QuotaBook, QuotaStore
 from windlass.server.webhooks.store import NewWebhook, WebhookStore
 from windlass.testing import ScriptedModel, VirtualClock, pause, say, usage
 

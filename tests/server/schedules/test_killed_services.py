@@ -14,7 +14,7 @@ from postgres import stop_at_the_end
 from service_children import ServiceChildren, children, close_journal, place
 from windlass.core.events import RunStarted
 from windlass.journals import open_journal
-from windlass.server.schedules.store import NewSchedule, ScheduleStore
+from windlass.server.schedules.schedule import NewSchedule, ScheduleStore
 from windlass.server.schedules.times import IntervalTimes, OnceTime
 
 pytestmark = [

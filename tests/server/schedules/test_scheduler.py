@@ -8,9 +8,8 @@ import pytest
 from windlass.core.errors import ConfigError, NothingToDo, SessionBusy
 from windlass.journals.memory import MemoryJournal
 from windlass.server.owned_records import record_name
-from windlass.server.schedules.schedule import WAITING_MAX, Schedule
+from windlass.server.schedules.schedule import WAITING_MAX, NewSchedule, Schedule, ScheduleStore
 from windlass.server.schedules.scheduler import TAKE_OVER_S, ScheduledRuns, Scheduler
-from windlass.server.schedules.store import NewSchedule, ScheduleStore
 from windlass.server.schedules.times import CronTimes, IntervalTimes, OnceTime
 from windlass.testing import VirtualClock
 

@@ -18,8 +18,7 @@ from windlass.server.webhooks.delivery import BACK_OFF_S, GIVE_UP_S
 from windlass.server.webhooks.duty import WebhookDuty
 from windlass.server.webhooks.messages import HookMessage
 from windlass.server.webhooks.sender import SendOutcome
-from windlass.server.webhooks.store import NewWebhook, WebhookStore
-from windlass.server.webhooks.webhook import Webhook
+from windlass.server.webhooks.store import NewWebhook, Webhook, WebhookStore
 from windlass.testing import ScriptedModel, VirtualClock, call, say
 
 pytestmark = pytest.mark.contract("A7")

@@ -15,7 +15,7 @@ from aiohttp import web
 from service import Answer, DirectClient, RunningService, run_service
 from windlass import Agent, tool
 from windlass.gates import ask
-from windlass.server.duties import OutsideSettings
+from windlass.server.background import OutsideSettings
 from windlass.server.messages import HttpReply
 from windlass.server.webhooks import question_page
 from windlass.server.webhooks.links import AnswerLink, make_link

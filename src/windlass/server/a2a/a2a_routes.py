@@ -7,8 +7,7 @@ from urllib.parse import quote
 from windlass.agent.agent import Agent
 from windlass.agent.build import parts_of
 from windlass.server.a2a.rpc import answer_rpc
-from windlass.server.a2a.rpc_errors import shape_error
-from windlass.server.a2a.wire import PROTOCOL_VERSION, RpcReply, RpcRequest
+from windlass.server.a2a.wire import PROTOCOL_VERSION, RpcReply, RpcRequest, shape_error
 from windlass.server.messages import JSON_TYPE, SSE_TYPE, HttpReply, HttpRequest
 from windlass.server.routing import Route
 from windlass.server.served_agents import find_agent

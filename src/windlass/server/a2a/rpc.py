@@ -18,7 +18,6 @@ from windlass.server.a2a.exchange import (
     send_message,
     task_ended,
 )
-from windlass.server.a2a.rpc_errors import make_error, shape_error
 from windlass.server.a2a.tasks import build_task, task_state
 from windlass.server.a2a.wire import (
     PROTOCOL_VERSION,
@@ -32,6 +31,8 @@ from windlass.server.a2a.wire import (
     StreamItem,
     TaskPage,
     TaskParams,
+    make_error,
+    shape_error,
 )
 from windlass.server.client_run import find_known
 from windlass.server.errors import ApiError, api_error_from

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.server.acp.serving import serve_editor as serve_editor, serve_stdio as serve_stdio
+    from windlass.server.acp.transport import (
+        serve_editor as serve_editor,
+        serve_stdio as serve_stdio,
+    )
     from windlass.server.acp.transport import LineTransport as LineTransport
 
 LAZY_MODULES: LazyModules = {
-    "windlass.server.acp.serving": "serve_editor serve_stdio",
-    "windlass.server.acp.transport": "LineTransport",
+    "windlass.server.acp.transport": "LineTransport serve_editor serve_stdio",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

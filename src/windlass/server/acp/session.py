@@ -35,10 +35,9 @@ from windlass.project.agents import ProjectAgent
 from windlass.project.journals import ManagedJournal
 from windlass.project.launches import launch_context
 from windlass.project.settings import PermissionMode
-from windlass.server.acp.acp_errors import convert_error
+from windlass.server.acp.acp_errors import TurnEnd, convert_error, end_turn
 from windlass.server.acp.permissions import PermissionClient, PermissionRequests
 from windlass.server.acp.prompts import EditorPrompt
-from windlass.server.acp.turn_end import TurnEnd, end_turn
 from windlass.server.acp.updates import Update, UpdateEncoder, say_note
 from windlass.tools.files.workspace import Workspace
 

@@ -11,7 +11,7 @@ from windlass.core.messages import ContentPart
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.verdicts import PersonAnswer
 from windlass.server.api.runs import StartedReply
-from windlass.server.api.sessions import session_address
+from windlass.server.api.session_records import session_address
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.routing import Routes
 from windlass.server.run_controls import TAKEN_WAIT_S

@@ -16,14 +16,14 @@ from windlass.core.projection.runs import OpenQuestion, RunStatus, RunView
 from windlass.core.projection.view import Entry
 from windlass.core.session_query import SessionQuery
 from windlass.core.session_summary import SessionState
-from windlass.server.api.sessions import SessionReply, session_address, session_reply
+from windlass.server.api.session_records import SessionReply, session_address, session_reply
 from windlass.server.messages import SSE_TYPE, HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.multiplex import SESSIONS_MAX, MultiplexedStream, read_places
 from windlass.server.routing import Routes
+from windlass.server.run_controls import StartRequest
 from windlass.server.service import Service
 from windlass.server.session_directory import OwnedSession
 from windlass.server.sse import STREAM_HEADERS, has_ended, read_last_event_id, stream_session
-from windlass.server.start_request import StartRequest
 
 ENTRIES_MAX = 500
 """Entries of a conversation in one reply, if the caller does not say how many."""

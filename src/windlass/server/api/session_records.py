@@ -1,12 +1,15 @@
-"""The record of a session: in words, as it was written, checked, and as a file."""
+"""A session in a reply, and its record: in words, as it was written, checked, and as a file."""
 
 from collections.abc import AsyncGenerator
+from decimal import Decimal
 from typing import Annotated
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta
 
 from windlass.core.audit.explain import explain
+from windlass.core.session_summary import SessionState, SessionSummary
 from windlass.journals.archive import archive_lines
 from windlass.journals.chain import chain_hash, chain_root
 from windlass.journals.codec import encode_fact
@@ -161,3 +164,45 @@ def _refuse_withheld(session: OwnedSession) -> None:
             "A policy withholds replies in this session, and its records hold them.",
             "Read its events, or use a token with the role admin.",
         )
+
+
+class SessionReply(msgspec.Struct, frozen=True):
+    """A session in a list."""
+
+    session: str
+    title: str
+    state: SessionState
+    agent: str
+    owner: str
+    created: float
+    updated: float
+    seq: int
+    runs: int
+    steps: int
+    tokens: int
+    usd: Decimal | None
+    parent: str = ""
+
+
+def session_reply(summary: SessionSummary, owner: str | None = None) -> SessionReply:
+    """Return what a list shows of a session."""
+    return SessionReply(
+        session=summary.session,
+        title=summary.title,
+        state=summary.state,
+        agent=summary.agent,
+        owner=summary.caller if owner is None else owner,
+        created=summary.created,
+        updated=summary.updated,
+        seq=summary.facts,
+        runs=summary.runs,
+        steps=summary.steps,
+        tokens=summary.tokens,
+        usd=summary.usd,
+        parent=summary.parent,
+    )
+
+
+def session_address(session: str) -> str:
+    """Return the path of a session, whatever its name contains."""
+    return f"/runs/{quote(session, safe='')}"

@@ -28,18 +28,18 @@ from windlass.server.mcp.agent_tools import (
     make_tools,
     read_arguments,
 )
-from windlass.server.mcp.call_streams import RunStreams
 from windlass.server.mcp.client_sessions import (
     CallNotes,
     ClientSession,
     EventPlace,
     RequestId,
+    RunStreams,
     make_call_key,
     open_session,
     read_event_id,
     read_session,
 )
-from windlass.server.mcp.tasks import describe_legacy_task
+from windlass.server.mcp.server import describe_legacy_task
 from windlass.server.messages import (
     JSON_TYPE,
     SSE_TYPE,

@@ -1,14 +1,23 @@
-"""Objects of the OpenAI API as clients read them. Names and fields are theirs, not ours.
+"""Objects, errors and ids of the OpenAI API as clients read them. Names and fields are theirs.
 
 Data that has no place in them is in a separate field, `windlass`.
+
+Invariant: a client knows from the status whether to send the same request again. What only a person
+can change is never 408, 409, 429 or 5xx: their clients would repeat the request, and each
+repetition would be a new run.
+
+The run of a response, chat completion or message is found again from its id. An id is only a name:
+the caller must still own the session that it leads to.
 """
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from windlass.core.messages import Ledger
+from windlass.server.messages import ApiError, HttpReply, error_headers
 
 
 class ModelObject(msgspec.Struct, frozen=True):
@@ -191,3 +200,104 @@ class ResponseObject(msgspec.Struct, frozen=True):
     tools: tuple[str, ...] = ()
     top_p: None = None
     truncation: Literal["disabled"] = "disabled"
+
+
+IdKind = Literal["resp", "chatcmpl", "msg"]
+
+
+class RunReference(NamedTuple):
+    """What an id leads to."""
+
+    kind: IdKind
+    session: str
+    number: int
+    """Of the run in its session; for a message, of the fact that began its attempt."""
+
+
+def make_id(kind: IdKind, session: str, number: int) -> str:
+    """Return the id of a run or message, such as `resp_1_c2Vzc2lvbg`."""
+    # The name of a session is any text, and an id is used in URLs.
+    name = urlsafe_b64encode(session.encode()).rstrip(b"=").decode()
+    mark = "-" if kind == "chatcmpl" else "_"
+    return f"{kind}{mark}{number}_{name}"
+
+
+def read_id(text: str) -> RunReference | None:
+    """Return what an id leads to, or None if it is not one of ours."""
+    for kind in ("resp", "chatcmpl", "msg"):
+        mark = "-" if kind == "chatcmpl" else "_"
+        number, found, name = text.removeprefix(f"{kind}{mark}").partition("_")
+        if not text.startswith(f"{kind}{mark}") or not found or not number.isascii():
+            continue
+        if not number.isdigit() or len(number) > 15:  # noqa: PLR2004 - no session has as many facts
+            return None
+        try:
+            session = urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
+        except ValueError:
+            return None
+        reference = RunReference(kind, session, int(number))
+        # Base64 has several spellings of one text. An id has one.
+        return reference if make_id(*reference) == text else None
+    return None
+
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
+
+
+class ErrorDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What went wrong, in their words."""
+
+    message: str
+    type: str
+    code: str
+    param: str | None = None
+    windlass: RunDetails | None = None
+    """The run that the error is about, with the questions that it waits for."""
+
+
+class OpenAIErrorReply(msgspec.Struct, frozen=True):
+    """The body of an error."""
+
+    error: ErrorDetails
+
+
+class OpenAIError(ApiError):
+    """A request that is refused, with the field that is wrong or the run that it is about."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        hint: str = "",
+        *,
+        param: str | None = None,
+        details: RunDetails | None = None,
+    ) -> None:
+        super().__init__(status, code, message, hint)
+        self.param = param
+        self.details = details
+
+
+def describe_error(error: ApiError) -> ErrorDetails:
+    """Return an error as the value of their field `error`."""
+    fallback = "server_error" if error.status >= 500 else "invalid_request_error"  # noqa: PLR2004 - HTTP
+    kind = _TYPES.get(error.status, fallback)
+    details = ErrorDetails(str(error), kind, error.code)
+    if isinstance(error, OpenAIError):
+        details = msgspec.structs.replace(details, param=error.param, windlass=error.details)
+    return details
+
+
+def openai_error_reply(error: ApiError) -> HttpReply:
+    """Return an error of any part of the service in their shape."""
+    headers = error_headers(error)
+    if isinstance(error, OpenAIError) and error.details is not None:
+        # The run has been paid for. Asking again would pay for another one.
+        headers["x-should-retry"] = "false"
+    status = error.status
+    return HttpReply(status, OpenAIErrorReply(describe_error(error)), headers)

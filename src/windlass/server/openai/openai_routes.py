@@ -9,26 +9,30 @@ import msgspec
 from windlass.core.errors import WindlassError
 from windlass.server.errors import api_error_from
 from windlass.server.messages import ApiError, HttpReply, HttpRequest, Reply, StreamReply
-from windlass.server.openai.chat import ChatChunks, ChatCompletion, make_completion
-from windlass.server.openai.following import CancellingFrames, ResponseFollower, find_response
+from windlass.server.openai.following import (
+    CancellingFrames,
+    ChatChunks,
+    ChatCompletion,
+    ResponseFollower,
+    find_response,
+    make_completion,
+)
+from windlass.server.openai.inputs import ChatRequest, ResponseRequest, RetrieveQuery
 from windlass.server.openai.objects import (
     ModelList,
     ModelObject,
-    ResponseObject,
-)
-from windlass.server.openai.openai_errors import (
     OpenAIErrorReply,
+    ResponseObject,
     describe_error,
     openai_error_reply,
 )
-from windlass.server.openai.requests import ChatRequest, ResponseRequest, RetrieveQuery
+from windlass.server.openai.response_encoder import ErrorEvent, ResponseEvent, skip_seen
 from windlass.server.openai.starting import (
     UNNAMED_AGENT,
     find_agent,
     start_chat,
     start_response,
 )
-from windlass.server.openai.stream_events import ErrorEvent, ResponseEvent, skip_seen
 from windlass.server.routing import Routes
 from windlass.server.service import Service
 from windlass.server.sse import STREAM_HEADERS

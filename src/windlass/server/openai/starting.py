@@ -15,28 +15,29 @@ from windlass.core.limits import Limits
 from windlass.core.projection.view import ReplyEntry
 from windlass.server.client_run import ClientRun, find_known, starts_run
 from windlass.server.messages import HttpRequest
-from windlass.server.openai.chat import find_wait_error
-from windlass.server.openai.following import ResponseFollower, find_response, not_found
-from windlass.server.openai.ids import read_id
+from windlass.server.openai.following import (
+    ResponseFollower,
+    find_response,
+    find_wait_error,
+    not_found,
+)
 from windlass.server.openai.inputs import (
+    ChatRequest,
     ClientInput,
+    ResponseRequest,
+    WindlassOptions,
+    check_chat_request,
+    check_response_request,
     find_references,
     read_chat_input,
     read_response_input,
     resolve_references,
 )
-from windlass.server.openai.openai_errors import OpenAIError
-from windlass.server.openai.requests import (
-    ChatRequest,
-    ResponseRequest,
-    WindlassOptions,
-    check_chat_request,
-    check_response_request,
-)
+from windlass.server.openai.objects import OpenAIError, read_id
 from windlass.server.owned_reading import read_recorded_facts, wait_for_records
+from windlass.server.run_controls import StartRequest
 from windlass.server.service import Service
 from windlass.server.session_directory import OwnedSession
-from windlass.server.start_request import StartRequest
 
 UNNAMED_AGENT = "windlass"
 """The model that stands for an agent without a name."""

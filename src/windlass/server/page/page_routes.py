@@ -25,8 +25,12 @@ from windlass.server.page.evaluations import (
     list_for_page,
     read_for_page,
 )
-from windlass.server.page.files import serve_page_file
-from windlass.server.page.highlight import HighlightBody, HighlightReply, highlight_code
+from windlass.server.page.files import (
+    HighlightBody,
+    HighlightReply,
+    highlight_code,
+    serve_page_file,
+)
 from windlass.server.page.questions import PatternVerdict, try_pattern
 from windlass.server.page.sessions import (
     PageSessionList,

@@ -8,7 +8,7 @@ import msgspec
 
 from windlass.core.session_summary import SessionSummary
 from windlass.server.access import Caller
-from windlass.server.api.sessions import SessionReply, session_reply
+from windlass.server.api.session_records import SessionReply, session_reply
 from windlass.server.owned_reading import read_last_times
 from windlass.server.service import Service
 

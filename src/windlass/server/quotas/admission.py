@@ -1,4 +1,4 @@
-"""Whether a caller may begin another run now, across all replicas.
+"""Quotas, and whether a caller may begin another run now, across all replicas.
 
 Invariant: a start is noted by compare and set before the run begins, so that of two replicas which
 ask at the same time the second one sees the first. A note of a start that came to nothing is
@@ -14,13 +14,61 @@ from decimal import Decimal
 import msgspec
 
 from windlass.core.errors import RecordConflict
-from windlass.core.limits import Budget
+from windlass.core.limits import Budget, check_numbers, make_exact
 from windlass.core.session_summary import SessionState
 from windlass.ports import Journal, SharedRecords
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
-from windlass.server.owned_records import PageQuery
-from windlass.server.quotas.quota import EVERYONE, Quota, QuotaStore
+from windlass.server.owned_records import OwnedRecords, PageQuery
+
+EVERYONE = "*"
+"""As a caller: each of them on its own. As an agent: all of them together."""
+
+
+class Quota(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a caller may use. None means no limit."""
+
+    name: str
+    caller: str = EVERYONE
+    agent: str = EVERYONE
+    runs_at_once: int | None = None
+    """Runs at work at a time; those that wait for a person do not count."""
+    starts_per_min: int | None = None
+    """Runs that are begun within any 60 seconds."""
+    usd_per_day: Decimal | None = None
+    """US dollars in a day, which begins at midnight UTC."""
+
+    def __post_init__(self) -> None:
+        make_exact(self, "usd_per_day")
+        check_numbers(self, "runs_at_once", "starts_per_min", "usd_per_day")
+
+    @property
+    def owner(self) -> str:
+        """Quotas belong to the service, whose name is empty."""
+        return ""
+
+    def applies_to(self, caller: str, agent: str) -> bool:
+        """Return whether a run of this agent, for this caller, counts."""
+        return self.caller in (EVERYONE, caller) and self.agent in (EVERYONE, agent)
+
+    def make_budget(self, caller: str) -> Budget | None:
+        """Return the shared budget that a caller's runs draw on; None without a limit of money."""
+        if self.usd_per_day is None:
+            return None
+        return Budget(f"quota {self.name} of {caller or 'owner'}", self.usd_per_day, per="day")
+
+
+class QuotaStore(OwnedRecords[Quota]):
+    """The quotas of one journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal, "quota", Quota)
+
+    async def put(self, quota: Quota) -> None:
+        """Keep a quota, in place of the one of that name if there is one."""
+        if await self.change(quota.name, lambda _: quota) is None:
+            await self.add(quota)
+
 
 USE_KIND = "quota-use"
 WINDOW_S = 60.0

@@ -10,8 +10,8 @@ from msgspec import Meta
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.owned_records import PageQuery
+from windlass.server.quotas.admission import EVERYONE, Quota, QuotaStore
 from windlass.server.quotas.costs import COST_KEYS, CostKey, CostRow, beginning_of_day
-from windlass.server.quotas.quota import EVERYONE, Quota, QuotaStore
 from windlass.server.resources import Resource, fill_reply
 from windlass.server.service import Service
 

@@ -10,8 +10,13 @@ from msgspec import Meta
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.owned_records import full_name
 from windlass.server.resources import Resource, fill_reply
-from windlass.server.schedules.schedule import CATCH_UP_S, Overlap, Schedule
-from windlass.server.schedules.store import NewSchedule, ScheduleStore
+from windlass.server.schedules.schedule import (
+    CATCH_UP_S,
+    NewSchedule,
+    Overlap,
+    Schedule,
+    ScheduleStore,
+)
 from windlass.server.schedules.times import CronTimes, FireTimes, IntervalTimes, OnceTime
 from windlass.server.served_agents import find_agent
 from windlass.server.service import Service

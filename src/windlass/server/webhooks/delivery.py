@@ -17,8 +17,7 @@ from windlass.core.session_summary import SessionSummary
 from windlass.logs import get_logger
 from windlass.server.webhooks.messages import HookMessage, SessionReading, messages_of_fact
 from windlass.server.webhooks.sender import HookSender
-from windlass.server.webhooks.store import WebhookStore
-from windlass.server.webhooks.webhook import HookCursor, HookMark, Webhook
+from windlass.server.webhooks.store import HookCursor, HookMark, Webhook, WebhookStore
 
 SKEW_S = 120.0
 """How much the clocks of two drivers may differ, and how long an append may take to be seen."""

@@ -25,8 +25,7 @@ from windlass.server.webhooks.delivery import HookDelivery, HookSource
 from windlass.server.webhooks.links import LINK_S, AnswerLink, make_link
 from windlass.server.webhooks.messages import HookMessage, SessionReading
 from windlass.server.webhooks.sender import HookSender
-from windlass.server.webhooks.store import WebhookStore
-from windlass.server.webhooks.webhook import Webhook, caller_of
+from windlass.server.webhooks.store import Webhook, WebhookStore, caller_of
 
 LOOK_S = 1.0
 """Between two looks at the webhooks, and at what there is to tell."""

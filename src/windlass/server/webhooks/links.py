@@ -13,7 +13,7 @@ import hmac
 import msgspec
 
 from windlass.server.errors import ApiError
-from windlass.server.webhooks.webhook import Webhook
+from windlass.server.webhooks.store import Webhook
 
 LINK_S = 24 * 3600.0
 """How long a link works."""

@@ -17,7 +17,7 @@ from windlass.core.events import CallJudged, Fact, RunEnded, RunStarted
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.session_summary import SessionSummary
 from windlass.core.verdicts import Ask
-from windlass.server.webhooks.webhook import Webhook
+from windlass.server.webhooks.store import Webhook
 
 MessageType = Literal["question.asked", "run.ended", "run.failed", "webhook.test"]
 TEXT_CHARS_MAX = 2_000

@@ -21,8 +21,7 @@ from windlass.server.messages import HttpReply, HttpRequest, Reply, error_header
 from windlass.server.routing import Routes
 from windlass.server.service import Service
 from windlass.server.webhooks.links import AnswerLink, bad_link, check_link, read_link
-from windlass.server.webhooks.store import WebhookStore
-from windlass.server.webhooks.webhook import Webhook, caller_of
+from windlass.server.webhooks.store import Webhook, WebhookStore, caller_of
 
 REASON_CHARS_MAX = 2_000
 STYLE = (

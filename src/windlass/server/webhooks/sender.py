@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from windlass.core.errors import ModelRetry
 from windlass.server.webhooks.messages import HookMessage
 from windlass.server.webhooks.signing import sign_message
-from windlass.server.webhooks.webhook import Webhook
+from windlass.server.webhooks.store import Webhook
 from windlass.tools.web.addresses import AllowedHosts
 from windlass.tools.web.guarded_http import (
     HostResolver,

@@ -12,8 +12,14 @@ from windlass.server.owned_records import full_name
 from windlass.server.resources import Resource, fill_reply
 from windlass.server.service import Service
 from windlass.server.webhooks.messages import make_test_message
-from windlass.server.webhooks.store import NewWebhook, WebhookStore
-from windlass.server.webhooks.webhook import ALL_EVENTS, HookEvent, HookFormat, Webhook
+from windlass.server.webhooks.store import (
+    ALL_EVENTS,
+    HookEvent,
+    HookFormat,
+    NewWebhook,
+    Webhook,
+    WebhookStore,
+)
 
 
 class WebhookBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
