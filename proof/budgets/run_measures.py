@@ -17,10 +17,14 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import msgspec
+from aiohttp import ClientSession
 
 from bench.wire_server import run_server
 from windlass import Agent, Limits, tool
 from windlass.journals import SqliteJournal
+from windlass.server.aiohttp_server import listen
+from windlass.server.dispatch import Dispatcher
+from windlass.server.service import Service
 from windlass.testing import FaultServer, ScriptedModel, call
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_chunk
 
@@ -99,7 +103,7 @@ class Walk:
 async def measure_walks() -> dict[str, float]:
     """Follow a prompt, a call and a text: by HTTP into a file, and by a script in memory."""
     replies = chat_answer(call_chunks("look", '{"at":', "1}")), chat_answer(text_chunk("Done."))
-    served, scripted = Walk(), Walk()
+    by_http, scripted = Walk(), Walk()
     with tempfile.TemporaryDirectory() as folder, SqliteJournal(Path(folder) / "j.db") as journal:
         async with FaultServer(*replies) as server:
             agent = Agent(
@@ -109,13 +113,39 @@ async def measure_walks() -> dict[str, float]:
                 tools=[look],
                 journal=journal,
             )
-            with follow_calls(served.see):
+            with follow_calls(by_http.see):
                 await agent.run("Look.", on_event=lambda _: None)
             await agent.aclose()
     agent = Agent(ScriptedModel([call("look", {"at": 1}), "Done."]), tools=[look])
     with follow_calls(scripted.see):
         await agent.run("Look.")
-    return served.figures("run over HTTP") | scripted.figures("scripted run")
+    return by_http.figures("run over HTTP") | scripted.figures("scripted run")
+
+
+async def measure_served_walk() -> dict[str, float]:
+    """Follow the same run as a client starts and watches it: two requests to a service."""
+    replies = chat_answer(call_chunks("look", '{"at":', "1}")), chat_answer(text_chunk("Done."))
+    walk = Walk()
+    with tempfile.TemporaryDirectory() as folder, SqliteJournal(Path(folder) / "j.db") as journal:
+        async with FaultServer(*replies) as model:
+            agent = Agent("openai-compatible:m", base_url=model.url, key="x" * 20, tools=[look])
+            service = Service(agent, journal=journal)
+            token = (await service.tokens.create("ann")).secret
+            async with (
+                service,
+                listen(Dispatcher(service)) as address,
+                ClientSession(address, headers={"Authorization": f"Bearer {token}"}) as client,
+            ):
+                with follow_calls(walk.see):
+                    async with client.post("/runs", json={"prompt": "Look."}) as started:
+                        place = started.headers["Location"]
+                    stream = {"Accept": "text/event-stream"}
+                    async with client.get(f"{place}/events", headers=stream) as events:
+                        assert b"RunEnded" in await events.read()
+    figures = walk.figures("served run")
+    # Work of the service itself comes between, so that the place of the loop says nothing.
+    del figures["place of the loop in a served run"]
+    return figures
 
 
 async def measure_step() -> dict[str, float]:
@@ -156,7 +186,7 @@ async def _count_calls(url: str) -> int:
 
 async def main() -> None:
     """Measure in this process, and print the figures."""
-    figures = await measure_walks() | await measure_step()
+    figures = await measure_walks() | await measure_served_walk() | await measure_step()
     print(msgspec.json.encode(figures).decode())
 
 
