@@ -1,6 +1,6 @@
 """A browser that signed in: two secrets, of which another port of the host gets one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from typing_extensions import override
@@ -235,3 +235,42 @@ async def test_a_use_does_not_bring_a_revoked_sign_in_back(*, is_cached: bool) -
     clock.now += CACHE_S
     assert await tokens.authenticate_browser(browser.cookie, browser.page_key) is None
     assert await tokens.list_tokens() == []
+
+
+@pytest.mark.contract("A4")
+async def test_forgetting_ended_sign_ins_reads_no_other_tokens() -> None:
+    """A4: a login of one person costs the same however many tokens the others have."""
+    read: list[str] = []
+
+    class CountingJournal(MemoryJournal):
+        @override
+        async def get_record(self, kind: str, name: str) -> SharedRecord | None:
+            read.append(kind)
+            return await super().get_record(kind, name)
+
+        @override
+        async def list_records(
+            self, kind: str, after: str = "", limit: int = 100
+        ) -> Sequence[SharedRecord]:
+            read.append(kind)
+            return await super().list_records(kind, after, limit)
+
+    clock = Clock()
+    tokens = TokenStore(CountingJournal(), clock)
+    used, ended = await browser_of(tokens), await browser_of(tokens)
+    for number in range(300):
+        await tokens.create(f"caller{number}", ["watch"])
+    clock.now += 5 * DAY_S
+    assert await tokens.authenticate_browser(used.cookie, used.page_key) is not None
+    clock.now += 3 * DAY_S
+    read.clear()
+    await browser_of(tokens)
+    # The two that may have ended, and neither of the 300 others.
+    assert read.count("token") == 2
+    left = {record.id for record in await tokens.list_tokens() if record.kind == "browser"}
+    assert used.record.id in left
+    assert ended.record.id not in left
+    # One that was used is noted again, and ends with its last use.
+    clock.now += BROWSER_IDLE_S
+    await browser_of(tokens)
+    assert used.record.id not in {record.id for record in await tokens.list_tokens()}

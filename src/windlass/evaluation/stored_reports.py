@@ -5,6 +5,8 @@ kept without the reasons of its scores, and then the report file has them.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
+from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +17,8 @@ from windlass.journals.record_rules import RECORD_BYTES_MAX
 from windlass.ports import Journal, SharedRecord
 
 RECORD_KIND = "evaluation"
+OWNER_KIND = "evaluation-owner"
+"""Empty records that name the evaluations of each caller, so that a list reads no others."""
 WRITE_TRIES = 5
 
 
@@ -39,6 +43,9 @@ async def store_evaluation(journal: Journal, stored: StoredEvaluation) -> None:
         data = msgspec.json.encode(replace(stored, report=_shorten(stored.report)))
     if len(data) > RECORD_BYTES_MAX:
         data = msgspec.json.encode(replace(stored, report=None))
+    with suppress(RecordConflict):
+        # Conflicts if it is there already.
+        await journal.put_record(OWNER_KIND, _owned_name(stored.caller, stored.name), b"{}", 0)
     for _ in range(WRITE_TRIES):
         found = await journal.get_record(RECORD_KIND, stored.name)
         try:
@@ -66,14 +73,39 @@ async def read_evaluation(journal: Journal, name: str) -> StoredEvaluation | Non
     return _decode(record) if record is not None else None
 
 
-async def list_evaluations(journal: Journal) -> Sequence[StoredEvaluation]:
-    """Return all evaluations of a journal, the latest first."""
+async def list_evaluations(
+    journal: Journal, caller: str | None = None
+) -> Sequence[StoredEvaluation]:
+    """Return the evaluations of a caller, or all of a journal, the latest first."""
     found: list[StoredEvaluation] = []
-    after = ""
-    while page := await journal.list_records(RECORD_KIND, after):
-        found += map(_decode, page)
-        after = page[-1].name
+    if caller is None:
+        after = ""
+        while page := await journal.list_records(RECORD_KIND, after):
+            found += map(_decode, page)
+            after = page[-1].name
+    else:
+        for name in await _list_owned_names(journal, caller):
+            stored = await read_evaluation(journal, name)
+            # Another caller may have taken the name since.
+            if stored is not None and stored.caller == caller:
+                found.append(stored)
     return sorted(found, key=lambda stored: stored.updated, reverse=True)
+
+
+def _owned_name(caller: str, name: str) -> str:
+    return f"{quote(caller, safe='')}/{name}"
+
+
+async def _list_owned_names(journal: Journal, caller: str) -> list[str]:
+    prefix = after = _owned_name(caller, "")
+    names: list[str] = []
+    while page := await journal.list_records(OWNER_KIND, after):
+        own = [record.name for record in page if record.name.startswith(prefix)]
+        names += [name.removeprefix(prefix) for name in own]
+        if len(own) < len(page):
+            break
+        after = own[-1]
+    return names
 
 
 def _decode(record: SharedRecord) -> StoredEvaluation:

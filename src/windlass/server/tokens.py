@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 from typing_extensions import override
 
-from windlass.core.errors import ConfigError, NothingToDo
+from windlass.core.errors import ConfigError, NothingToDo, RecordConflict
 from windlass.ports import Journal
 from windlass.server.access import Caller, Role, check_caller_name, check_roles
 from windlass.server.errors import ApiError
@@ -26,6 +26,9 @@ from windlass.server.messages import ClosableChunks
 from windlass.server.owned_records import OwnedRecords
 
 LOGIN_KIND = "login"
+BROWSER_END_KIND = "browser-end"
+"""Records that name the sign-ins of browsers in the order in which they may have ended, so that
+forgetting those reads no other tokens."""
 LOGIN_S = 600.0
 """How long a login link works."""
 BROWSER_IDLE_S = 7 * 86_400.0
@@ -261,6 +264,8 @@ class TokenStore(OwnedRecords[TokenRecord]):
             kind="browser",
             page_hash=_hash_secret(page_key),
         )
+        # Noted first: a note of a token that was never kept is harmless.
+        await self._note_browser_end(token_id, now + BROWSER_IDLE_S)
         await self.add(record)
         return SignedInBrowser(cookie, page_key, record)
 
@@ -276,13 +281,27 @@ class TokenStore(OwnedRecords[TokenRecord]):
         if renewed is not None:
             self._cache[record.id] = (now + CACHE_S, renewed)
 
+    async def _note_browser_end(self, token_id: str, expires: float) -> None:
+        name = f"{int(expires):012d}.{token_id}"
+        with suppress(RecordConflict):
+            # Conflicts if another replica has noted it.
+            await self.records.put_record(BROWSER_END_KIND, name, b"{}", 0)
+
     async def _forget_ended_browsers(self) -> None:
+        """Remove the sign-ins that have ended. One that was used since is noted again."""
         now = self._now()
-        ended = [each async for each in self.walk() if each.kind == "browser"]
-        for record in ended:
-            if record.has_expired(now):
-                with suppress(NothingToDo):
-                    await self.remove(record)
+        while page := await self.records.list_records(BROWSER_END_KIND):
+            for note in page:
+                expires, _, token_id = note.name.partition(".")
+                if int(expires) >= now:
+                    return
+                with suppress(NothingToDo, ConfigError):
+                    record = await self.get(token_id)
+                    if record.has_expired(now):
+                        await self.remove(record)
+                    else:
+                        await self._note_browser_end(token_id, (record.expires or now) + 1)
+                await self.records.delete_record(BROWSER_END_KIND, note.name)
 
     async def _find_token(self, token_id: str) -> TokenRecord | None:
         now = self._now()
