@@ -100,6 +100,18 @@ REACT = {
         "Thought: It is a door.",
         [thought("It is a door."), TextDelta("It is a door."), END],
     ),
+    "answer_without_thought": (
+        "I now know the final answer\nFinal Answer: 72 F",
+        [thought("I now know the final answer"), TextDelta("72 F"), END],
+    ),
+    "call_without_thought": (
+        'I look.\nAction: look\nAction Input: {"at": "door"}',
+        [thought("I look."), look(), END],
+    ),
+    "answer_after_thinking": (
+        "<think>Hm.</think>\nSo it is.\nFinal Answer: A door.",
+        [ThinkingDelta("Hm.", "think"), thought("So it is."), TextDelta("A door."), END],
+    ),
     "in_a_line": ("My Action: none.", [TextDelta("My Action: none."), END]),
     "thinking": (
         "<think>Action: look\nAction Input: {}</think>\nFinal Answer: No.",
@@ -148,6 +160,19 @@ def test_what_a_reply_means_depends_on_no_split(
     assert scan(labels, *text) == pieces
     for at in range(len(text)):
         assert scan(labels, text[:at], text[at:]) == pieces
+
+
+@pytest.mark.parametrize(
+    "text", [": A door.", ":A door.", "A door.", " : A door.", "✿RETURN✿: A door."]
+)
+def test_a_reply_to_results_may_continue_their_label(text: str) -> None:
+    """P4: the colon belongs to the label that ends the results, wherever the text is cut."""
+    for at in range(len(text)):
+        scanning = LabelScan(QWEN_LABELS, follows_results=True)
+        deltas = [TextDelta(text[:at]), TextDelta(text[at:]), END]
+        pieces = [piece for delta in deltas for piece in scanning.scan_piece(delta)]
+        assert "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)) == "A door."
+    assert scan(QWEN_LABELS, ": A door.") == [TextDelta(": A door."), END]
 
 
 LABELS = ["Thought:", "Action:", "Action Input:", "Observation:", "Final Answer:"]
@@ -240,7 +265,7 @@ REPLIES = {
     "qwen": (
         '✿FUNCTION✿: weigh\n✿ARGS✿: {"part": "jib"}\n✿RESULT✿: 9 t',
         "✿RETURN✿: Two tonnes.",
-        "✿RESULT✿: 2 t",
+        "✿RESULT✿: 2 t\n✿RETURN✿",
     ),
 }
 

@@ -1,13 +1,14 @@
 """Programs written for Qwen-Agent: their messages, settings and tools are read here."""
 
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typing_extensions import override
 
-from windlass import Agent, ConfigError, FilePart, ImagePart, TextPart
+from windlass import Agent, ConfigError, FilePart, ImagePart, ModelRetry, TextPart
 from windlass.core.messages import AssistantMessage, ThinkingPart, ToolResults, UserMessage
 from windlass.core.view import Prompt
 from windlass.models import from_qwen_messages, model_from_qwen
@@ -17,6 +18,7 @@ from windlass.testing.chat_wire import text_answer
 from windlass.testing.fault_server import FaultServer
 from windlass.testing.prompts import check_prompt
 from windlass.tools import adapt_qwen_tool
+from windlass.tools.qwen_tools import MEDIA_BYTES_MAX
 
 TRACES = sorted((Path(__file__).parent.parent / "parity" / "traces").glob("*.json"))
 
@@ -266,7 +268,9 @@ async def test_a_tool_gets_its_arguments_as_text() -> None:
     assert adapt_qwen_tool(Weigh()).spec.effect == "write"
 
 
-def test_results_are_text_parts_or_data() -> None:
+def test_results_are_text_parts_or_data(tmp_path: Path) -> None:
+    """T10: a picture or a file, by address, as a data URL or by its path."""
+
     class Draw(Weigh):
         @override
         def call(self, params: Any, **kwargs: Any) -> Any:
@@ -277,12 +281,69 @@ def test_results_are_text_parts_or_data() -> None:
         ImagePart("image/png", url="https://x.org/a.png"),
     ]
 
+    class Item:
+        """An item of content as the package has it: each kind is a field, and all but one empty."""
+
+        def __init__(self, **given: str) -> None:
+            self.__dict__ = {"text": None, "image": None, "file": None, **given}
+
+    encoded = b64encode(b"\x89PNG").decode()
+    (tmp_path / "crane 1.png").write_bytes(b"\x89PNG")
+    (tmp_path / "crane.csv").write_text("a,b")
+
+    class Crop(Weigh):
+        @override
+        def call(self, params: Any, **kwargs: Any) -> Any:
+            return [
+                Item(image=f"data:image/png;base64,{encoded}"),
+                Item(image=str(tmp_path / "crane 1.png")),
+                Item(image=(tmp_path / "crane 1.png").as_uri()),
+                Item(file=str(tmp_path / "crane.csv")),
+                Item(file="https://x.org/a.pdf"),
+                Item(text="(cropped)"),
+            ]
+
+    picture = ImagePart("image/png", b"\x89PNG")
+    assert adapt_qwen_tool(Crop)(part="x") == [
+        picture,
+        picture,
+        picture,
+        FilePart("text/csv", "crane.csv", b"a,b"),
+        FilePart("application/pdf", "a.pdf", url="https://x.org/a.pdf"),
+        TextPart("(cropped)"),
+    ]
+
     class Rows(Weigh):
         @override
         def call(self, params: Any, **kwargs: Any) -> Any:
             return [1, 2]
 
     assert adapt_qwen_tool(Rows)(part="x") == "[\n    1,\n    2\n]"
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("/nowhere/a.png", "No such file"),
+        ("data:image/png;base64,!!", "Base64"),
+        ("/dev", "Is a directory"),
+        ("big", "larger than"),
+    ],
+)
+def test_a_picture_that_is_not_there_is_told(address: str, problem: str, tmp_path: Path) -> None:
+    """T7."""
+    if address == "big":
+        with (tmp_path / address).open("wb") as file:
+            file.truncate(MEDIA_BYTES_MAX + 1)
+        address = str(tmp_path / address)
+
+    class Draw(Weigh):
+        @override
+        def call(self, params: Any, **kwargs: Any) -> Any:
+            return [{"image": address}]
+
+    with pytest.raises(ModelRetry, match=problem):
+        adapt_qwen_tool(Draw)(part="x")
 
 
 def test_what_is_not_a_tool_is_refused() -> None:

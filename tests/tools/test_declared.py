@@ -260,7 +260,8 @@ async def test_what_a_server_refuses_is_told(
     async with FaultServer(always=refuse_with(status, "gone", headers)) as server:
         tool = manifest(tmp_path, HTTP.format(url=server.url), secrets=KEY.get)
         if error is None:
-            assert await tool.function(city="Graz") == "gone"
+            said = "The server answered with a redirect (302) to http://127.0.0.1:1/."
+            assert await tool.function(city="Graz") == f"{said} It was not followed.\ngone"
             return
         with pytest.raises(error, match=str(status)):
             await tool.function(city="Graz")

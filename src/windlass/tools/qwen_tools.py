@@ -1,19 +1,28 @@
 """Tools that were written for Qwen-Agent, as tools of an agent here.
 
 A tool of Qwen-Agent is a class with a name, a description, parameters (a list or a JSON Schema) and
-`call(params)`, which gets its arguments as JSON text. Nothing of Qwen-Agent is imported.
+`call(params)`, which gets its arguments as JSON text. It returns text, data, or a list of items: a
+text, a picture or a file; the last two by address, as a data URL or as a path. Nothing of
+Qwen-Agent is imported.
 """
 
 import inspect
 import json
 import mimetypes
+from base64 import b64decode
+from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, Unpack, cast
+from urllib.parse import unquote, urlsplit
 
-from windlass.core.errors import ConfigError
-from windlass.core.messages import ContentPart, ImagePart, TextPart
+from windlass.core.errors import ConfigError, ModelRetry
+from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart
 from windlass.tools.function import Tool, ToolTraits
 from windlass.tools.schemas import ParameterList
+
+MEDIA_BYTES_MAX = 20 * 2**20
+"""Of a picture or a file that a tool returns as a path."""
 
 
 class QwenTool(Protocol):
@@ -72,7 +81,39 @@ def _convert_item(item: object) -> ContentPart | None:
     match given:
         case {"text": str(text)} if len(given) == 1:
             return TextPart(text)
-        case {"image": str(url)} if len(given) == 1 and url.startswith(("http://", "https://")):
-            return ImagePart(mimetypes.guess_type(url)[0] or "image/png", url=url)
+        case {"image": str(address)} if len(given) == 1:
+            media_type, data = _read_media(address)
+            return ImagePart(media_type or "image/png", data, address if data is None else None)
+        case {"file": str(address)} if len(given) == 1:
+            media_type, data = _read_media(address)
+            name = "file" if address.startswith("data:") else Path(urlsplit(address).path).name
+            url = address if data is None else None
+            return FilePart(media_type or "application/octet-stream", name, data, url)
         case _:
             return None
+
+
+def _read_media(address: str) -> tuple[str | None, bytes | None]:
+    """Return the media type and the content of an address; no content if it is on the web.
+
+    Raises ModelRetry if there is no such content, so that the model learns what is missing.
+    """
+    if address.startswith(("http://", "https://")):
+        return mimetypes.guess_type(urlsplit(address).path)[0], None
+    if address.startswith("data:"):
+        head, _, encoded = address.removeprefix("data:").partition(",")
+        media_type, *flags = head.split(";")
+        if "base64" not in flags:
+            return media_type or None, unquote(encoded).encode()
+        try:
+            return media_type or None, b64decode(encoded, validate=True)
+        except Base64Error:
+            raise ModelRetry("The tool returned a data URL that is not valid Base64.") from None
+    path = Path(unquote(urlsplit(address).path) if address.startswith("file:") else address)
+    try:
+        if path.stat().st_size > MEDIA_BYTES_MAX:
+            raise ModelRetry(f"{path.name} is larger than {MEDIA_BYTES_MAX // 2**20} MiB.")
+        return mimetypes.guess_type(path.name)[0], path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or "it cannot be read"
+        raise ModelRetry(f"The tool returned the file {path.name}: {reason}.") from error

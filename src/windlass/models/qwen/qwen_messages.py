@@ -7,6 +7,7 @@ in which it came. Thinking that stood in the text stays in the text.
 from collections.abc import Iterator
 from typing import Any
 
+from windlass.core.json_repair.strict import ReadJson, read_strict
 from windlass.core.messages import (
     AssistantMessage,
     CallOutcome,
@@ -22,6 +23,7 @@ from windlass.core.messages import (
 )
 from windlass.core.result import RunResult
 from windlass.models.encoding import data_url
+from windlass.models.text_protocols.text_calls import dump_json
 from windlass.models.text_protocols.text_scan import INLINE_SIGNATURE, THINK_END, THINK_START
 
 QwenMessage = dict[str, Any]
@@ -83,8 +85,23 @@ def _assistant_message(text: str) -> QwenMessage:
 
 
 def _convert_call(call: ToolCall) -> QwenMessage:
-    function = {"name": call.name, "arguments": call.arguments}
+    function = {"name": call.name, "arguments": _format_arguments(call)}
     return _assistant_message("") | {"function_call": function, "extra": _call_id_extra(call)}
+
+
+def _format_arguments(call: ToolCall) -> str:
+    """Return the arguments as Qwen-Agent lists them: native ones as they came.
+
+    Calls that are text have bare numbers as ids, and Qwen-Agent reads their JSON and writes it in
+    its own form, with a space behind colons and commas.
+    """
+    if (call.provider_id or "").isdigit():
+        match read_strict(call.arguments):
+            case ReadJson(dict() as value) if call.arguments:
+                return dump_json(value)
+            case _:
+                pass
+    return call.arguments
 
 
 def _convert_result(item: CallOutcome) -> QwenMessage:

@@ -15,6 +15,7 @@ from windlass.core.messages import (
     TextPart,
     ThinkingPart,
     ToolCall,
+    ToolResults,
     ToolSpec,
 )
 from windlass.core.view import Prompt
@@ -39,7 +40,9 @@ from windlass.models.vendors import ChatQuirks
 
 _NAME, _ARGS, _RESULT, _EXIT = "✿FUNCTION✿", "✿ARGS✿", "✿RESULT✿", "✿RETURN✿"
 QWEN_LABELS = LabelFormat(
-    {_NAME: "name", _ARGS: "arguments", _RESULT: "result", _EXIT: "text"}, at_line_start=False
+    {_NAME: "name", _ARGS: "arguments", _RESULT: "result", _EXIT: "text"},
+    at_line_start=False,
+    results_end_in_label=True,
 )
 REACT_LABELS = LabelFormat(
     {
@@ -50,6 +53,7 @@ REACT_LABELS = LabelFormat(
         "Final Answer:": "text",
     },
     at_line_start=True,
+    begins_with="thought",
 )
 _QWEN_PROMPT = """\
 # Tools
@@ -134,7 +138,10 @@ class QwenCalls(Dialect):
     @override
     def new_reader(self, prompt: Prompt) -> ReplyReader:
         chat = self._chat.new_reader(prompt)
-        return ScanningReader(chat, LabelScan(self.labels)) if prompt.tools else chat
+        if not prompt.tools:
+            return chat
+        follows_results = bool(prompt.messages) and isinstance(prompt.messages[-1], ToolResults)
+        return ScanningReader(chat, LabelScan(self.labels, follows_results=follows_results))
 
 
 class ReactCalls(QwenCalls):
@@ -169,6 +176,8 @@ class LabelledEncoder(TextHistoryEncoder):
     """Encodes one history for one model, in labelled sections."""
 
     result_label = ""
+    answer_label = ""
+    """Follows the last result, where a model was trained to continue behind it."""
 
     @override
     def _response_blocks(self, items: Sequence[CallOutcome]) -> Iterator[JsonObject]:
@@ -182,6 +191,7 @@ class LabelledEncoder(TextHistoryEncoder):
                 yield {"type": "text", "text": text}
                 yield block
                 text = ""
+        text += self.answer_label
         if text:
             yield {"type": "text", "text": text}
 
@@ -211,6 +221,7 @@ class QwenEncoder(LabelledEncoder):
     """Encodes a history with calls as `✿FUNCTION✿` and `✿ARGS✿`."""
 
     result_label = _RESULT
+    answer_label = f"\n{_EXIT}"
 
     @override
     def _format_call(self, name: str, arguments: str) -> str:

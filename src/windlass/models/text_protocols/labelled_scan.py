@@ -33,7 +33,8 @@ from windlass.models.text_protocols.text_scan import INLINE_SIGNATURE, THINK_END
 THOUGHT_SIGNATURE = "thought"
 """The signature of thinking that stood in a section of its own, and goes back there."""
 
-Section = Literal["text", "think", "thought", "name", "arguments", "result"]
+Section = Literal["unlabelled", "text", "think", "thought", "name", "arguments", "result"]
+"""`unlabelled`: words before the first label, which are a thought if a label follows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,10 @@ class LabelFormat:
     labels: Mapping[str, Section]
     at_line_start: bool
     """A label counts only at the beginning of a line."""
+    begins_with: Literal["text", "thought"] = "text"
+    """What the words before the first label are. Without any label they are the answer."""
+    results_end_in_label: bool = False
+    """Results end in the label of an answer, so that a reply may begin with its colon."""
 
 
 class LabelScan:
@@ -50,12 +55,13 @@ class LabelScan:
 
     done = False
 
-    def __init__(self, label_format: LabelFormat) -> None:
+    def __init__(self, label_format: LabelFormat, *, follows_results: bool = False) -> None:
         self._format = label_format
         self._labels: dict[str, Section] = {**label_format.labels, THINK_START: "think"}
         longest_first = sorted(self._labels, key=len, reverse=True)
         self._search = re.compile("|".join(map(re.escape, longest_first)))
-        self._section: Section = "text"
+        self._begin: Section = "unlabelled" if label_format.begins_with == "thought" else "text"
+        self._section: Section = self._begin
         self._held = ""
         """What has come and is not decided yet: white space, or the beginning of a label."""
         self._last = "\n"
@@ -65,7 +71,7 @@ class LabelScan:
         self._name = ""
         self._started = False
         """The section has words already."""
-        self._awaits_colon = False
+        self._awaits_colon = follows_results and label_format.results_end_in_label
         """A colon is a part of the label that came last."""
         self._calls = 0
         self._has_text = False
@@ -87,7 +93,7 @@ class LabelScan:
             self._add_content(text[: found.start()].rstrip(), out)
             self._close_section(out)
             label = found[0]
-            self._open_section("text" if label == THINK_END else self._labels[label])
+            self._open_section(self._begin if label == THINK_END else self._labels[label])
             self._awaits_colon = label in self._format.labels and not label.endswith(":")
             text = text[found.end() :]
             # Behind `</think>` a line begins; behind any other label it has begun.
@@ -147,7 +153,7 @@ class LabelScan:
             case "thought":
                 self._body.append(text)
                 out.append(ThinkingDelta(text))
-            case "name" | "arguments":
+            case "name" | "arguments" | "unlabelled":
                 self._body.append(text)
             case "result":
                 pass
@@ -166,6 +172,10 @@ class LabelScan:
             case "thought":
                 self._thought = body
                 out.append(ThinkingDelta("", THOUGHT_SIGNATURE))
+            case "unlabelled":
+                if body:
+                    self._thought = body
+                    out.append(ThinkingDelta(body, THOUGHT_SIGNATURE))
             case "name":
                 self._name = body.strip()
             case "arguments":
@@ -190,6 +200,9 @@ class LabelScan:
         match self._section:
             case "name" if stop == "length":
                 out.append(TextDelta("".join(self._body)))  # Half a name calls nothing.
+            case "unlabelled" if self._body:
+                self._has_text = True
+                out.append(TextDelta("".join(self._body)))
             case "name":
                 self._close_section(out)
                 self._emit_call("", out)

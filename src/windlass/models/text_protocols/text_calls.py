@@ -246,13 +246,22 @@ def _format_written_call(call: ToolCall) -> str:
         case origin if origin == FENCED_TEXT_ORIGIN:
             return f"```json\n{format_call(call)}\n```"
         case _:
-            return f"{CALL_START}\n{format_call(call)}\n{CALL_END}"
+            return f"{CALL_START}\n{format_call(call, in_trained_form=True)}\n{CALL_END}"
 
 
-def format_call(call: ToolCall) -> str:
-    """Return a call as the model is to write it. Arguments that are JSON stay as they are."""
+def format_call(call: ToolCall, *, in_trained_form: bool = False) -> str:
+    """Return a call as the model is to write it. Arguments that are JSON stay as they are.
+
+    `in_trained_form`: they get the white space that chat templates give them.
+    """
     text = call.arguments or "{}"
-    arguments = text if isinstance(read_strict(text), ReadJson) else dump_json(text)
+    match read_strict(text):
+        case ReadJson(value) if in_trained_form:
+            arguments = dump_json(value)
+        case ReadJson():
+            arguments = text
+        case _:
+            arguments = dump_json(text)
     return f'{{"name": {dump_json(call.name)}, "arguments": {arguments}}}'
 
 

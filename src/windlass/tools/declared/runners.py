@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from windlass.core.errors import ModelRetry
+from windlass.core.text_clip import printable_line
 from windlass.environ import read_process_environment
 from windlass.tools.child_process import close_pipes, wait_for_exit
 from windlass.tools.declared.templates import (
@@ -42,6 +43,7 @@ MASK = "****"
 _PR_SET_PDEATHSIG = 1
 _SERVER_ERROR = 500
 _CLIENT_ERROR = 400
+_REDIRECT = 300
 
 SecretLookup = Callable[[str], str | None]
 
@@ -147,7 +149,8 @@ async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:
 async def send_request(action: HttpAction, arguments: Arguments, secrets: SecretLookup) -> str:
     """Send the request and return the text of its answer.
 
-    Raises ModelRetry if the server refuses it, and ToolUnavailable if the server fails.
+    A redirect is not an error, because the server may have done what it was asked; the text says
+    where it leads. Raises ModelRetry if the server refuses, and ToolUnavailable if it fails.
     """
     used: list[str] = []
     headers = {name: _fill_secrets(text, secrets, used) for name, text in action.headers.items()}
@@ -172,13 +175,21 @@ async def send_request(action: HttpAction, arguments: Arguments, secrets: Secret
         body = bytearray()
         while len(body) < ANSWER_BYTES_MAX and (chunk := await response.content.readany()):
             body += chunk
-        status = response.status
+        status, target = response.status, response.headers.get("Location", "")
     text = _mask(bytes(body[:ANSWER_BYTES_MAX]).decode("utf-8", "replace"), used)
     if status >= _SERVER_ERROR:
         raise ToolUnavailable(f"the server failed ({status}): {text[:500]}")
     if status >= _CLIENT_ERROR:
         raise ModelRetry(f"The server refused the request ({status}): {text[:2000]}")
+    if status >= _REDIRECT:
+        return f"{_describe_redirect(status, _mask(target, used))}\n{text}".rstrip()
     return text
+
+
+def _describe_redirect(status: int, target: str) -> str:
+    """Say where a redirect leads. It is not followed: the manifest alone names who is asked."""
+    where = f" to {printable_line(target, 500)}" if target else ""
+    return f"The server answered with a redirect ({status}){where}. It was not followed."
 
 
 def _as_query(value: object) -> str:
