@@ -49,6 +49,7 @@ _FORMATS = {
     "ods": _Format("xlsx", "python_calamine"),
 }
 """How each kind of file is read, by its extension."""
+DOCUMENT_EXTENSIONS = tuple(_FORMATS)
 
 
 def is_document(name: str) -> bool:

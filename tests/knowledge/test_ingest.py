@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
+from document_files import sheet_file, slides_file, word_file
 from windlass import document_text
 from windlass.core.errors import ConfigError
 from windlass.knowledge import ingestion as ingesting
@@ -65,7 +66,13 @@ def pdf(text: str) -> bytes:
 async def test_a_folder_is_taken_in(store: SqliteKnowledge, folder: Path) -> None:
     seen: list[IngestProgress] = []
     done = await ingest(store, folder, PROJECT, name="docs", progress=seen.append)
-    assert done == IngestReport(kept=3)
+    assert done == IngestReport(
+        kept=3,
+        skipped=(
+            ("docs/deep/.hidden", "it is hidden"),
+            ("docs/picture.png", "its name matches none of the patterns"),
+        ),
+    )
     (jib,) = await store.recall("reaches", [PROJECT])
     assert jib.title == "Crane › Jib"  # noqa: RUF001
     assert jib.sources == (Source("docs/crane.md"),)
@@ -79,12 +86,15 @@ async def test_a_folder_is_taken_in(store: SqliteKnowledge, folder: Path) -> Non
 
 
 async def test_only_what_changed_is_read_anew(store: SqliteKnowledge, folder: Path) -> None:
-    await ingest(store, folder, PROJECT)
-    assert await ingest(store, folder, PROJECT) == IngestReport(unchanged=3)
+    skipped = (await ingest(store, folder, PROJECT)).skipped
+    assert await ingest(store, folder, PROJECT) == IngestReport(unchanged=3, skipped=skipped)
     (folder / "crane.md").write_text("# Crane\n\nIt is sold.\n")
     (folder / "page.html").unlink()
     (folder / "deep" / "winch.txt").write_text(" \n")
-    assert await ingest(store, folder, PROJECT) == IngestReport(kept=1, forgotten=2)
+    emptied = ((folder / "deep" / "winch.txt").as_posix(), "it has no text")
+    assert await ingest(store, folder, PROJECT) == IngestReport(
+        kept=1, forgotten=2, skipped=(*skipped, emptied)
+    )
     assert await store.recall("lifts reaches rope winch", [PROJECT]) == []
     assert len(await store.recall("sold", [PROJECT])) == 1
 
@@ -138,8 +148,31 @@ async def test_a_link_brings_nothing_in_from_outside(
 ) -> None:
     (tmp_path / "secret.txt").write_text("The vault.")
     (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
-    await ingest(store, folder, PROJECT)
+    (folder / "other").symlink_to(tmp_path, target_is_directory=True)
+    done = await ingest(store, folder, PROJECT, name="docs")
     assert await store.recall("vault", [PROJECT]) == []
+    assert set(done.skipped) >= {
+        ("docs/link.txt", "it is a link out of the folder"),
+        ("docs/other", "it is a link to a folder"),
+    }
+
+
+async def test_office_documents_and_tables_are_read(store: SqliteKnowledge, tmp_path: Path) -> None:
+    """K1: with the patterns that are the default."""
+    (tmp_path / "letter.docx").write_bytes(word_file())
+    (tmp_path / "talk.pptx").write_bytes(slides_file())
+    (tmp_path / "parts.csv").write_text("name,weight\nhawser,12\n")
+    (tmp_path / "parts.xlsx").write_bytes(sheet_file())
+    report = await ingest(store, tmp_path, PROJECT, name="f")
+    assert (report.kept, report.failed) == (4, ())
+    for words, place in (
+        ("lifts", "f/letter.docx"),
+        ("slowly", "f/talk.pptx"),
+        ("hawser", "f/parts.csv"),
+        ("part tonnes", "f/parts.xlsx"),
+    ):
+        found = await store.recall(words, [PROJECT])
+        assert found[0].sources == (Source(place),)
 
 
 async def test_a_folder_that_is_not_there_is_an_error(
@@ -156,14 +189,16 @@ async def test_a_pdf_is_read(store: SqliteKnowledge, tmp_path: Path) -> None:
     assert (found.title, found.text) == ("Manual", "Grease the gears")
 
 
-async def test_a_pdf_without_its_reader_is_refused_at_once(
+async def test_a_pdf_without_its_reader_does_not_stop_the_others(
     store: SqliteKnowledge, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "manual.pdf").write_bytes(pdf("Grease"))
     monkeypatch.setattr(document_text, "find_spec", lambda _name: None)
-    with pytest.raises(ConfigError, match=r"windlass\[documents\]"):
-        await ingest(store, folder, PROJECT)
-    assert await store.list_places(PROJECT) == {}
+    report = await ingest(store, folder, PROJECT, name="docs")
+    assert report.kept == 3
+    ((place, reason),) = report.failed
+    assert place == "docs/manual.pdf"
+    assert "windlass[documents]" in reason
 
 
 def read_now(name: str, data: bytes) -> DocumentText:

@@ -5,7 +5,7 @@ line.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -14,7 +14,6 @@ from windlass.document_text import (
     is_document,
     read_document_text,
     read_pdf_title,
-    require_reader,
 )
 from windlass.html_text import html_to_text
 from windlass.knowledge.chunks import TextFormat, first_heading
@@ -51,13 +50,6 @@ async def _read_office_file(name: str, data: bytes) -> DocumentText:
     if name.casefold().endswith(".pdf"):
         return DocumentText(await read_pdf_title(data), text, "text")
     return DocumentText(first_heading(text), text, "markdown")
-
-
-def check_readable(names: Sequence[str]) -> None:
-    """Raise ConfigError if one of the files needs a reader that is not installed."""
-    for name in names:
-        if is_document(name):
-            require_reader(name)
 
 
 def _decode_text(data: bytes) -> str:

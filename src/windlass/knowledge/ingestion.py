@@ -1,12 +1,12 @@
 """Brings the notes of a folder up to date: changed files are read again, missing ones forgotten.
 
-Invariant: afterwards the store holds what the folder holds. A file that cannot be read is reported
-and left out; it does not stop the others.
+Invariant: afterwards the store holds what the folder holds, and each file that it does not hold is
+reported with the reason. A file that cannot be read does not stop the others.
 """
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +14,8 @@ import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import SettingsStruct
-from windlass.knowledge.documents import UnreadableFile, check_readable, read_document
+from windlass.document_text import DOCUMENT_EXTENSIONS
+from windlass.knowledge.documents import UnreadableFile, read_document
 from windlass.knowledge.store import Knowledge, Note, Scope, Source, Taint, content_digest
 from windlass.logs import get_logger
 
@@ -27,7 +28,9 @@ DEFAULT_GLOBS = (
     "**/*.rst",
     "**/*.html",
     "**/*.htm",
-    "**/*.pdf",
+    "**/*.csv",
+    "**/*.tsv",
+    *(f"**/*.{extension}" for extension in DOCUMENT_EXTENSIONS),
 )
 _SKIPPED_FOLDERS = frozenset(("node_modules", "__pycache__"))
 
@@ -43,13 +46,15 @@ class IngestProgress(msgspec.Struct, frozen=True):
 
 
 class IngestReport(msgspec.Struct, frozen=True):
-    """How many files were stored, unchanged and forgotten, and which failed."""
+    """How many files were stored, unchanged and forgotten, and which are not in the store."""
 
     kept: int = 0
     unchanged: int = 0
     forgotten: int = 0
     failed: tuple[tuple[str, str], ...] = ()
     """The places of files that could not be read, each with the reason."""
+    skipped: tuple[tuple[str, str], ...] = ()
+    """The places of files and folders that were left out on purpose, each with the reason."""
 
 
 class IngestSettings(SettingsStruct, frozen=True):
@@ -84,20 +89,19 @@ async def ingest(
 
     `settings`: the scope of the notes, or `IngestSettings`. `name`: what the places of the notes
     start with, instead of the path of the folder, so that they are the same on every machine.
-    `progress`: called after each file. Raises ConfigError for a missing folder, or for a PDF if
-    pypdf is not installed; KnowledgeFailed if the store fails.
+    `progress`: called after each file. Raises ConfigError for a missing folder, KnowledgeFailed if
+    the store fails.
     """
     root = await asyncio.to_thread(_resolve_folder, folder)
     if isinstance(settings, Scope):
         settings = IngestSettings(settings)
-    files = await asyncio.to_thread(lambda: sorted(set(_find_files(root, globs))))
-    check_readable([path.name for path in files])
+    files, skipped = await asyncio.to_thread(_sort_files, root, globs)
     prefix = (name or root.as_posix()).rstrip("/") + "/"
     places = [(prefix + path.relative_to(root).as_posix(), path) for path in files]
     known = await store.list_places(settings.scope, prefix)
     current = dict(places)
     gone = [place for place in known if place not in current]
-    total = IngestReport()
+    total = IngestReport(skipped=tuple((prefix + place, reason) for place, reason in skipped))
     for start in range(0, len(places), FILES_PER_BATCH):
         batch = places[start : start + FILES_PER_BATCH]
         outcomes = await _read_batch(batch, settings, known)
@@ -118,15 +122,39 @@ def _resolve_folder(folder: str | os.PathLike[str]) -> Path:
     return root
 
 
-def _find_files(root: Path, globs: Sequence[str]) -> Iterator[Path]:
-    """The files that match, without hidden ones and links that lead out of the folder."""
-    for pattern in globs:
-        for path in root.glob(pattern):
-            parts = path.relative_to(root).parts
-            if any(part.startswith(".") or part in _SKIPPED_FOLDERS for part in parts):
-                continue
-            if path.is_file() and path.resolve().is_relative_to(root):
-                yield path
+def _sort_files(root: Path, globs: Sequence[str]) -> tuple[list[Path], list[tuple[str, str]]]:
+    """The files that match, and what is left out: its path below the root, and the reason."""
+    matching = {path for pattern in globs for path in root.glob(pattern)}
+    files: list[Path] = []
+    skipped: list[tuple[str, str]] = []
+    for folder, names, file_names in os.walk(root):
+        here = Path(folder)
+        for name in [*names, *file_names]:
+            path = here / name
+            if reason := _reason_to_skip(path, root, is_wanted=path in matching):
+                skipped.append((path.relative_to(root).as_posix(), reason))
+            elif name not in names:
+                files.append(path)
+        # A folder that is left out is reported once, and not file by file.
+        names[:] = [name for name in names if not _is_private_name(name)]
+    return sorted(files), sorted(skipped)
+
+
+def _is_private_name(name: str) -> bool:
+    return name.startswith(".") or name in _SKIPPED_FOLDERS
+
+
+def _reason_to_skip(path: Path, root: Path, *, is_wanted: bool) -> str:
+    """Why a file or folder is left out; empty if it is not."""
+    if _is_private_name(path.name):
+        return "it is hidden" if path.name.startswith(".") else "its folder is never read"
+    if path.is_dir():
+        return "it is a link to a folder" if path.is_symlink() else ""
+    if not is_wanted:
+        return "its name matches none of the patterns"
+    if not path.is_file():
+        return "it is not a file"
+    return "" if path.resolve().is_relative_to(root) else "it is a link out of the folder"
 
 
 async def _read_batch(
@@ -148,6 +176,9 @@ async def _read_file(
         document = await read_document(path.name, data)
     except UnreadableFile as error:
         return error
+    except ConfigError as error:
+        # The reader of one kind of document is not installed; the other files can be read.
+        return UnreadableFile(str(error))
     except OSError as error:
         return UnreadableFile(error.strerror or "it cannot be read")
     if not document.text.strip():
@@ -180,9 +211,11 @@ def _add_counts(total: IngestReport, outcomes: Mapping[str, FileOutcome]) -> Ing
     ]
     for place, reason in failed:
         _log.warning("%s was not stored: %s", place, reason)
+    empty = [(place, "it has no text") for place, what in outcomes.items() if what == "empty"]
     return IngestReport(
         total.kept + sum(isinstance(outcome, Note) for outcome in outcomes.values()),
         total.unchanged + sum(outcome == "unchanged" for outcome in outcomes.values()),
         0,
         (*total.failed, *failed),
+        (*total.skipped, *empty),
     )
