@@ -8,7 +8,7 @@ test over the rows, with a model alone or with a whole agent. Replies that only 
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.core.faults import FaultKind
+from windlass.core.errors import FaultKind
 from windlass.testing.chat_wire import (
     DONE,
     call_chunks,

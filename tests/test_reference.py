@@ -12,8 +12,8 @@ from reference.errors import FAULTS, service_errors
 from reference.names import PUBLIC_PAGES, describe_object
 from reference.pages import api_pages, plain_pages
 from windlass import ports
+from windlass.core.errors import FaultKind
 from windlass.core.events import Event
-from windlass.core.faults import FaultKind
 from windlass.project.settings import SETTING_KEYS
 from windlass.server.dispatch import all_routes
 from windlass.server.openapi import build_document

@@ -9,7 +9,7 @@ from functools import partial
 from meter import BenchRow, Work, race_contestants
 
 from windlass import Agent, Compaction, Limits, ModelInfo, tool
-from windlass.core.context import CompactionMethod
+from windlass.core.setup import CompactionMethod
 from windlass.testing import ScriptedModel, ScriptedReply, call
 
 AIM = 1.2

@@ -8,7 +8,7 @@ from proof.modelcheck.explore import RuleViolation
 from proof.modelcheck.fact_log import SESSION
 from proof.modelcheck.letters import LaneState, untaken_letters
 from proof.modelcheck.world import NOBODY, WorldState
-from windlass.core.decide.suspects import DEATHS_MAX
+from windlass.core.decide.scheduling import DEATHS_MAX
 from windlass.core.events import (
     AttemptStarted,
     CallAnswered,
@@ -20,10 +20,9 @@ from windlass.core.events import (
     RunResumed,
     RunStarted,
 )
-from windlass.core.fold.control import mail_place
-from windlass.core.fold.questions import advance_questions
-from windlass.core.questions import AnswerKind, classify_answer
+from windlass.core.fold.control import advance_questions, mail_place
 from windlass.core.state import State
+from windlass.core.verdicts import AnswerKind, classify_answer
 
 
 def check_batch(world: WorldState, before: State, facts: Sequence[Fact], driver: int) -> WorldState:

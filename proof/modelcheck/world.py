@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from proof.modelcheck.letters import LaneState, PostedLetter
 from proof.modelcheck.plants import PlantedBug
-from windlass.core.questions import AnswerKind, QuestionRow
+from windlass.core.verdicts import AnswerKind, QuestionRow
 
 DriverPlace = Literal["idle", "leased", "opening", "driving", "leaving", "lingering", "dead"]
 """`leaving` still has the lease; `lingering` too, because a call of it runs on."""

@@ -10,11 +10,10 @@ from proof.simulate.sim_code import build_code_tool
 from proof.simulate.sim_model import BatchingSimModel, HelperModel, SimModel
 from proof.simulate.sim_tools import SimTools
 from windlass.agent.agent import Agent
-from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.events import KnowledgeRecalled
 from windlass.core.limits import Budget, Limits, SessionLimits
 from windlass.core.secrets.mask import Mask
-from windlass.core.setup import LoopPolicy
+from windlass.core.setup import Compaction, Hydration, LoopPolicy, Reference
 from windlass.ports import Journal, Timeouts
 from windlass.testing.clock import VirtualClock
 from windlass.tools.function import Tool

@@ -24,8 +24,8 @@ from windlass.core.events import (
 from windlass.core.fold.run import fold
 from windlass.core.mail import Mail, MailReceipt
 from windlass.core.messages import Purpose, Usage
-from windlass.core.questions import APPROVER, Decision
 from windlass.core.session_summary import SessionSummary, row_of
+from windlass.core.verdicts import APPROVER, Decision
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Lease, ProvenAnswers, SharedRecord
 from windlass.testing.faults import JournalWrapper, PowerCut

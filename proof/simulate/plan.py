@@ -19,7 +19,7 @@ from proof.simulate.plan_calls import (
 from proof.simulate.plan_calls import draw_lookup as _lookup
 from proof.simulate.plan_calls import draw_reply as _reply
 from proof.simulate.plan_control import LEFT_ALONE, ControlPlan, draw_control
-from windlass.core.faults import FaultKind
+from windlass.core.errors import FaultKind
 from windlass.core.messages import Effect
 
 __all__ = [

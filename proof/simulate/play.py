@@ -27,13 +27,12 @@ from windlass.core.errors import (
     ConfigError,
     NothingToDo,
     QuestionDecided,
-    RunFailed,
     RunUnfinished,
     SessionBusy,
 )
 from windlass.core.events import Event, Fact, RunReleased
 from windlass.core.fold.run import apply_fact, fold
-from windlass.core.result import Question, RunResult
+from windlass.core.result import Question, RunFailed, RunResult
 from windlass.core.state import State
 from windlass.journals.memory import MemoryJournal
 from windlass.runtime.suspect_turn import PROCESS_TURN, SuspectTurn

@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from proof.simulate.outside import BilledRequest, OutsideWorld, ProcessPower, reply_at
 from proof.simulate.plan import CallPlan, ReplyPlan, RequestTrouble
+from windlass.core.decide.compacting import SUMMARY_SYSTEM as SUM_UP
 from windlass.core.decide.reserving import usage_cost
-from windlass.core.decide.summarizing import SUMMARY_SYSTEM as SUM_UP
 from windlass.core.errors import ModelError
 from windlass.core.events import (
     CallDelta,
@@ -31,8 +31,8 @@ from windlass.core.events import (
 )
 from windlass.core.messages import AssistantMessage, Purpose, TextPart, Usage, UserMessage
 from windlass.core.setup import ModelInfo, Price
-from windlass.core.token_bounds import message_tokens_max
 from windlass.core.tool_search import CALL_TOOL
+from windlass.core.transcript import message_tokens_max
 from windlass.core.view import Prompt
 from windlass.testing.prompts import check_prompt
 

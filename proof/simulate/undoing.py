@@ -14,9 +14,10 @@ from proof.simulate.people import reply_to_question
 from proof.simulate.plan import SessionPlan
 from windlass.agent.agent import Agent
 from windlass.agent.answering import list_undecided
-from windlass.core.errors import NothingToDo, RunFailed
+from windlass.core.errors import NothingToDo
 from windlass.core.events import Fact, RunStarted, UndoPlanned
 from windlass.core.fold.run import fold
+from windlass.core.result import RunFailed
 from windlass.testing.clock import VirtualClock
 from windlass.testing.faults import PowerCut
 

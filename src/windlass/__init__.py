@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from windlass.agent.subagents import delegate as delegate
     from windlass.core.audit.explain import explain as explain
     from windlass.core.audit.replay import replay as replay
-    from windlass.core.context import (
+    from windlass.core.setup import (
         Compaction as Compaction,
         Hydration as Hydration,
         Reference as Reference,
@@ -50,11 +50,6 @@ if TYPE_CHECKING:
     from windlass.core.context_facts import UndoneCall as UndoneCall
     from windlass.core.errors import (
         ConfigError as ConfigError,
-        FailedByBug as FailedByBug,
-        FailedByJournal as FailedByJournal,
-        FailedByModel as FailedByModel,
-        FailedByOutput as FailedByOutput,
-        FailedByTools as FailedByTools,
         JournalCorrupt as JournalCorrupt,
         JournalFailed as JournalFailed,
         ModelError as ModelError,
@@ -62,7 +57,6 @@ if TYPE_CHECKING:
         NothingToDo as NothingToDo,
         OutputMissing as OutputMissing,
         QuestionDecided as QuestionDecided,
-        RunFailed as RunFailed,
         RunUnfinished as RunUnfinished,
         SessionBusy as SessionBusy,
         SetupDrifted as SetupDrifted,
@@ -153,7 +147,16 @@ if TYPE_CHECKING:
         Projection as Projection,
         ReplyEntry as ReplyEntry,
     )
-    from windlass.core.result import Question as Question, RunResult as RunResult
+    from windlass.core.result import (
+        FailedByBug as FailedByBug,
+        FailedByJournal as FailedByJournal,
+        FailedByModel as FailedByModel,
+        FailedByOutput as FailedByOutput,
+        FailedByTools as FailedByTools,
+        Question as Question,
+        RunFailed as RunFailed,
+        RunResult as RunResult,
+    )
     from windlass.core.secrets.mask import Mask as Mask
     from windlass.core.setup import (
         LoopPolicy as LoopPolicy,
@@ -198,13 +201,10 @@ LAZY_MODULES: LazyModules = {
     "windlass.agent.subagents": "delegate",
     "windlass.core.audit.explain": "explain",
     "windlass.core.audit.replay": "replay",
-    "windlass.core.context": "Compaction Hydration Reference",
     "windlass.core.context_facts": "UndoneCall",
     "windlass.core.errors": (
-        "ConfigError FailedByBug FailedByJournal FailedByModel FailedByOutput FailedByTools "
-        "JournalCorrupt JournalFailed ModelError ModelRetry NothingToDo OutputMissing "
-        "QuestionDecided RunFailed RunUnfinished SessionBusy SetupDrifted WindlassError "
-        "WorkspaceMissing"
+        "ConfigError JournalCorrupt JournalFailed ModelError ModelRetry NothingToDo OutputMissing "
+        "QuestionDecided RunUnfinished SessionBusy SetupDrifted WindlassError WorkspaceMissing"
     ),
     "windlass.core.events": (
         "AttemptDiscarded AttemptFailed AttemptRetrying AttemptStarted BudgetAllotted "
@@ -229,9 +229,12 @@ LAZY_MODULES: LazyModules = {
     "windlass.core.projection.runs": "OpenQuestion RunStatus RunView",
     "windlass.core.projection.streaming": "StreamingReply",
     "windlass.core.projection.view": "CallView NestedView Projection ReplyEntry",
-    "windlass.core.result": "Question RunResult",
+    "windlass.core.result": (
+        "FailedByBug FailedByJournal FailedByModel FailedByOutput FailedByTools Question RunFailed "
+        "RunResult"
+    ),
     "windlass.core.secrets.mask": "Mask",
-    "windlass.core.setup": "LoopPolicy ModelInfo Price RetryPolicy",
+    "windlass.core.setup": "Compaction Hydration LoopPolicy ModelInfo Price Reference RetryPolicy",
     "windlass.core.verdicts": "Allow AllowAlways Ask Deny Modify",
     "windlass.core.work_folder": "WorkFolder",
     "windlass.models.options": "ModelOptions",

@@ -21,10 +21,22 @@ from windlass.agent.answering import answer
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.events import CallAnswered, CallJudged, CallStarted, Fact, MailRefused
 from windlass.core.mail import AnswerMail
-from windlass.core.questions import CLOCK, EXPIRED_DENIAL, Decision, GivenAnswer, QuestionRow
 from windlass.core.result import Question
 from windlass.core.setup import digest
-from windlass.core.verdicts import Allow, AllowAlways, Ask, Deny, Grant, Modify, PersonAnswer
+from windlass.core.verdicts import (
+    CLOCK,
+    EXPIRED_DENIAL,
+    Allow,
+    AllowAlways,
+    Ask,
+    Decision,
+    Deny,
+    GivenAnswer,
+    Grant,
+    Modify,
+    PersonAnswer,
+    QuestionRow,
+)
 from windlass.journals.chain import chain_hash, chain_root
 from windlass.journals.codec import encode_fact
 from windlass.journals.mail_rules import encode_message

@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 from windlass.core.secrets.mask import Mask
-from windlass.core.secrets.mask_stream import TextStreamMask, ValueHeads
+from windlass.core.secrets.mask_pieces import TextStreamMask, ValueHeads
 
 
 def b64encode(data: bytes) -> str:

@@ -21,8 +21,8 @@ from windlass import (
     UserMessage,
     tool,
 )
+from windlass.core.decide.compacting import SUMMARY_HEADER
 from windlass.core.decide.reserving import CHARS_PER_TOKEN
-from windlass.core.decide.summarizing import SUMMARY_HEADER
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (

@@ -24,8 +24,8 @@ from windlass import (
     UserMessage,
     tool,
 )
-from windlass.core.context import FILE_REFERENCE, URL_REFERENCE
 from windlass.core.fold.run import fold
+from windlass.core.setup import FILE_REFERENCE, URL_REFERENCE
 from windlass.core.verdicts import Verdict
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal

@@ -21,10 +21,10 @@ from windlass import (
     TextPart,
     tool,
 )
-from windlass.core.errors import RunFailed
 from windlass.core.events import MailRefused
 from windlass.core.fold.run import fold
 from windlass.core.mail import PromptMail
+from windlass.core.result import RunFailed
 from windlass.journals.leases import HeldLease
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal

@@ -9,8 +9,8 @@ from windlass import Agent, ConfigError, LoopPolicy, tool
 from windlass.agent.build import parts_of
 from windlass.core.events import CallStarted, StepProposed
 from windlass.core.messages import AssistantMessage, ToolCall, ToolResults
-from windlass.core.token_bounds import fixed_tokens_max
 from windlass.core.tool_search import rewrap_call, unwrap_call
+from windlass.core.transcript import fixed_tokens_max
 from windlass.core.verdicts import Allow, Deny, Modify
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import GateRequest

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 import windlass.cli
 from windlass import Agent, Limits
-from windlass.core.errors import RunFailed
 from windlass.core.fold.run import fold
+from windlass.core.result import RunFailed
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import PowerCutJournal, ScriptedModel
 

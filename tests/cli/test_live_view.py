@@ -10,6 +10,7 @@ import pytest
 from windlass.cli.live_view import LiveView
 from windlass.cli.screen import Screen
 from windlass.cli.status import StatusLine, format_usd
+from windlass.core.errors import Fault
 from windlass.core.events import (
     AttemptFailed,
     AttemptRetrying,
@@ -27,7 +28,6 @@ from windlass.core.events import (
     TextDelta,
     ThinkingDelta,
 )
-from windlass.core.faults import Fault
 from windlass.core.messages import AssistantMessage, Charge, TextPart, ToolCall, ToolResult, Usage
 from windlass.core.verdicts import Allow, Ask, Deny
 from windlass.project.settings import ThinkingMode

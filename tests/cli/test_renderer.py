@@ -8,6 +8,7 @@ import pytest
 
 from windlass.cli.renderer import EventRenderer
 from windlass.cli.screen import Screen
+from windlass.core.errors import Fault
 from windlass.core.events import (
     AttemptDiscarded,
     AttemptFailed,
@@ -36,7 +37,6 @@ from windlass.core.events import (
     ThinkingDelta,
     UsageDelta,
 )
-from windlass.core.faults import Fault
 from windlass.core.messages import (
     AssistantMessage,
     FilePart,

@@ -1,6 +1,6 @@
 """Who is next, and how many at once."""
 
-from windlass.core.admission import (
+from windlass.core.rate_limits import (
     PRIORITY_KEY,
     WINDOW_START,
     FairQueue,

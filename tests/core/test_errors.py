@@ -7,27 +7,32 @@ import pytest
 
 from facts import Story, failed_attempt, make_fault
 from windlass.core import errors
+from windlass.core import result as results
 from windlass.core.errors import (
+    RETRYABLE_KINDS,
+    Fault,
+    FaultKind,
+    ForOperator,
+    IllegalFact,
+    JournalCorrupt,
+    ModelError,
+    SetupDrifted,
+    WindlassError,
+)
+from windlass.core.result import (
     FailedByBug,
     FailedByJournal,
     FailedByModel,
     FailedByOutput,
     FailedByTools,
-    ForOperator,
-    IllegalFact,
-    JournalCorrupt,
-    ModelError,
     RunFailed,
-    SetupDrifted,
-    WindlassError,
-    failure_error,
+    build_result,
+    raise_if_failed,
 )
-from windlass.core.faults import RETRYABLE_KINDS, Fault, FaultKind
-from windlass.core.result import build_result
 
 CLASSES = {
     name: found
-    for name, found in vars(errors).items()
+    for name, found in (vars(errors) | vars(results)).items()
     if isinstance(found, type) and issubclass(found, WindlassError)
 }
 
@@ -90,11 +95,11 @@ def test_a_failed_run_raises_by_class_and_carries_its_result(
         .end_run("failed", fault=make_fault(kind))
     )
     result = build_result(story.state, recorded=True)
-    error = failure_error(make_fault(kind), result)
-    assert type(error) is raised
-    assert error.result is result
-    assert error.fault == make_fault(kind)
-    assert str(error) == f"a fault: {kind}"
+    with pytest.raises(raised, match=f"^a fault: {kind}$") as caught:
+        raise_if_failed(result)
+    assert type(caught.value) is raised
+    assert caught.value.result is result
+    assert caught.value.fault == make_fault(kind)
 
 
 def test_drift_is_told_with_the_way_out() -> None:

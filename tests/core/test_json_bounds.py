@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.json_bounds import count_keys, cut_escapes, cut_strings, has_many_keys
+from windlass.core.json_repair.strict import count_keys, cut_escapes, cut_strings, has_many_keys
 
 TEXTS = st.text(alphabet='ab:,[]{}"\\/\n', max_size=12)
 VALUES: Any = st.recursive(

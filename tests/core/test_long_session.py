@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from facts import MODEL, Story, make_call, make_charge
-from windlass.core.context import Compaction
+from windlass.core.decide.compacting import SUMMARY_HEADER
 from windlass.core.decide.next_move import decide
 from windlass.core.decide.reserving import estimate_tokens
-from windlass.core.decide.summarizing import SUMMARY_HEADER
 from windlass.core.events import (
     CallFinished,
     CallJudged,
@@ -23,7 +22,7 @@ from windlass.core.events import (
 from windlass.core.limits import Limits
 from windlass.core.messages import AssistantMessage, TextPart, ToolResult, UserMessage
 from windlass.core.moves import Compact, JudgeCalls, RequestReply, RunCalls, Summarize
-from windlass.core.setup import ModelInfo
+from windlass.core.setup import Compaction, ModelInfo
 from windlass.core.state import State
 from windlass.core.verdicts import Allow
 from windlass.testing.prompts import PromptChecker

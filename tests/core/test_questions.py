@@ -3,17 +3,21 @@
 import pytest
 
 from windlass.core.errors import QuestionDecided
-from windlass.core.questions import (
+from windlass.core.verdicts import (
     CLOCK,
     EXPIRED_DENIAL,
+    Allow,
+    AllowAlways,
     AnswerKind,
     Decision,
+    Deny,
     GivenAnswer,
+    Modify,
+    PersonAnswer,
     QuestionTerms,
     classify_answer,
     tally,
 )
-from windlass.core.verdicts import Allow, AllowAlways, Deny, Modify, PersonAnswer
 
 TERMS = QuestionTerms("digest", expires_at=100.0)
 

@@ -10,11 +10,20 @@ import pytest
 from msgspec.structs import replace
 
 from facts import MODEL, PRICE, Story, make_setup, make_spec
-from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide.next_move import decide
 from windlass.core.limits import Budget, Limits, SessionLimits
 from windlass.core.messages import ToolSpec
-from windlass.core.setup import LoopPolicy, ModelInfo, RetryPolicy, Setup, describe_drift, digest
+from windlass.core.setup import (
+    Compaction,
+    Hydration,
+    LoopPolicy,
+    ModelInfo,
+    Reference,
+    RetryPolicy,
+    Setup,
+    describe_drift,
+    digest,
+)
 
 NAN = float("nan")
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from facts import SESSION
 from play import RandomSession, calls_of, draw_setup, request_faults
-from windlass.core.context import CompactionMethod
 from windlass.core.decide.reserving import own_spending, remaining_amount, tightest_amount
 from windlass.core.events import (
     AnswerForwarded,
@@ -40,9 +39,9 @@ from windlass.core.fold.run import fold
 from windlass.core.limits import Amount
 from windlass.core.messages import AssistantMessage, Charge, Ledger, ToolResults, Usage, UserMessage
 from windlass.core.moves import Move, RequestReply, RunCalls, Summarize
-from windlass.core.setup import Setup
+from windlass.core.setup import CompactionMethod, Setup
 from windlass.core.state import RunState, State
-from windlass.core.token_bounds import message_tokens_max
+from windlass.core.transcript import message_tokens_max
 from windlass.testing.prompts import PromptChecker
 
 

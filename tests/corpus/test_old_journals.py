@@ -18,8 +18,7 @@ from windlass.core.events import CallStarted, Fact, RunStarted, SessionImported
 from windlass.core.fold.run import fold
 from windlass.core.messages import ImagePart
 from windlass.core.result import open_questions
-from windlass.core.session_query import sort_sessions
-from windlass.core.session_summary import SessionSummary, row_of
+from windlass.core.session_summary import SessionSummary, row_of, sort_sessions
 from windlass.core.verdicts import Allow
 from windlass.journals.archive import export_session, import_session
 from windlass.journals.memory import MemoryJournal

@@ -8,8 +8,8 @@ import pytest
 
 from disk import FaultyDisk
 from windlass import Agent, FailedByJournal, JournalCorrupt, JournalFailed, tool
-from windlass.core.errors import RunFailed
 from windlass.core.events import CallStarted, Event, Fact, StepProposed
+from windlass.core.result import RunFailed
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import PowerCutJournal, ScriptedModel, ScriptedReply, call
 

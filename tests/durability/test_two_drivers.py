@@ -7,8 +7,8 @@ import pytest
 from drivers import BUSY, WAIT_S, make_send_tool, resume_session
 from proof.crash.trial import fork_context
 from windlass import Agent
-from windlass.core.errors import RunFailed
 from windlass.core.fold.run import fold
+from windlass.core.result import RunFailed
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import PowerCutJournal, ScriptedModel, call
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from windlass import Agent
-from windlass.core.errors import FailedByJournal, JournalFailed
+from windlass.core.errors import JournalFailed
+from windlass.core.result import FailedByJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.knowledge import Note, Scope, Source, SqliteKnowledge
 from windlass.testing import ScriptedModel, call

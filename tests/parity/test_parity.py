@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from windlass.agent.agent import Agent
-from windlass.core.errors import FailedByModel
 from windlass.core.events import AttemptFailed, CallJudged, Event, InvalidCall, TextDelta
 from windlass.core.limits import Limits
 from windlass.core.messages import (
@@ -26,7 +25,7 @@ from windlass.core.messages import (
     ToolSpec,
 )
 from windlass.core.moves import ClearedCall
-from windlass.core.result import RunResult
+from windlass.core.result import FailedByModel, RunResult
 from windlass.core.setup import LoopPolicy, RetryPolicy
 from windlass.journals.memory import MemoryJournal
 from windlass.models.http.model import HttpModel

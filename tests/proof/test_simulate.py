@@ -13,6 +13,7 @@ from msgspec.structs import replace as with_fields
 from proof.simulate import PlayedSession, RuleBroken, __main__, check_rules, draw_plan, play_plan
 from proof.simulate.outside import ToolEffect
 from proof.simulate.people import SimApprover
+from windlass.core.errors import Fault
 from windlass.core.events import (
     AttemptFailed,
     CallAnswered,
@@ -27,7 +28,6 @@ from windlass.core.events import (
     StepProposed,
     UndoPlanned,
 )
-from windlass.core.faults import Fault
 from windlass.core.fold.run import fold
 from windlass.core.messages import Charge, Usage
 from windlass.core.result import Question

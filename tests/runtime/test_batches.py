@@ -8,7 +8,6 @@ import pytest
 from typing_extensions import override
 
 from windlass.agent.agent import Agent
-from windlass.core.errors import RunFailed
 from windlass.core.events import (
     AttemptStarted,
     CallDelta,
@@ -23,6 +22,7 @@ from windlass.core.events import (
 )
 from windlass.core.limits import Reservation
 from windlass.core.messages import Usage
+from windlass.core.result import RunFailed
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import ModelInfo
 from windlass.core.state import State

@@ -9,9 +9,8 @@ from typing_extensions import override
 from proof.limited_provider import LimitDialect, LimitedProvider
 from windlass import Agent, Limits, RetryPolicy, RunResult
 from windlass.agent.build import parts_of
-from windlass.core.errors import JournalFailed
+from windlass.core.errors import Fault, JournalFailed
 from windlass.core.events import AttemptFailed, AttemptStarted, SteeringGiven
-from windlass.core.faults import Fault
 from windlass.core.rate_limits import LimitReport, RateLimits
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import SharedRecord

@@ -12,13 +12,7 @@ import pytest
 from typing_extensions import override
 
 from windlass.agent.agent import Agent
-from windlass.core.errors import (
-    ConfigError,
-    FailedByJournal,
-    FailedByModel,
-    RunFailed,
-    SessionBusy,
-)
+from windlass.core.errors import ConfigError, SessionBusy
 from windlass.core.events import (
     CallFinished,
     CallJudged,
@@ -36,7 +30,7 @@ from windlass.core.fold.run import fold
 from windlass.core.limits import Limits
 from windlass.core.messages import Effect, ToolResults, ToolSpec
 from windlass.core.moves import ClearedCall
-from windlass.core.result import RunResult
+from windlass.core.result import FailedByJournal, FailedByModel, RunFailed, RunResult
 from windlass.core.setup import LoopPolicy, ModelInfo, Price
 from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, Modify
 from windlass.core.view import Prompt

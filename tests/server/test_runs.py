@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from service import DirectClient, run_service
 from windlass import Agent, Fact, JournalFailed, RunStarted, tool
-from windlass.core.admission import read_priority
+from windlass.core.rate_limits import read_priority
 from windlass.gates import ask
 from windlass.journals import MemoryJournal
 from windlass.server.access import Caller

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from windlass.core.decide.compacting import format_summary
 from windlass.core.decide.next_move import decide
 from windlass.core.decide.reserving import covers_amount
-from windlass.core.decide.summarizing import format_summary
-from windlass.core.errors import IllegalFact
+from windlass.core.errors import Fault, FaultKind, IllegalFact
 from windlass.core.events import (
     RULES_VERSION,
     AttemptFailed,
@@ -30,7 +30,6 @@ from windlass.core.events import (
     StepProposed,
     StopReason,
 )
-from windlass.core.faults import Fault, FaultKind
 from windlass.core.fold.run import apply_fact
 from windlass.core.limits import Amount, Limits
 from windlass.core.messages import (

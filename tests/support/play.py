@@ -17,11 +17,10 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from facts import MODEL, PRICE, SESSION, make_setup, make_spec
-from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide.next_move import decide
 from windlass.core.decide.reserving import covers_amount, usage_cost
 from windlass.core.decide.undoing import plan_undo, undo_tool_name
-from windlass.core.errors import NothingToDo
+from windlass.core.errors import Fault, NothingToDo
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
@@ -50,7 +49,6 @@ from windlass.core.events import (
     SteeringTaken,
     StepProposed,
 )
-from windlass.core.faults import Fault
 from windlass.core.fold.run import apply_fact
 from windlass.core.limits import Amount, Budget, Limits, RaisedLimits, SessionLimits
 from windlass.core.messages import (
@@ -86,7 +84,15 @@ from windlass.core.moves import (
     TakeSteering,
     WaitForAnswers,
 )
-from windlass.core.setup import LoopPolicy, ModelInfo, Setup, digest
+from windlass.core.setup import (
+    Compaction,
+    Hydration,
+    LoopPolicy,
+    ModelInfo,
+    Reference,
+    Setup,
+    digest,
+)
 from windlass.core.state import State
 from windlass.core.verdicts import (
     Allow,

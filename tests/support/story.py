@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from windlass import Agent, Budget, Compaction, Hydration, Limits, ModelInfo, RetryPolicy, tool
-from windlass.core.context import Reference
-from windlass.core.errors import ModelError, QuestionDecided, RunFailed
+from windlass.core.errors import ModelError, QuestionDecided
 from windlass.core.events import Fact, ReplyPiece, StepProposed
 from windlass.core.fold.run import fold
 from windlass.core.messages import AssistantMessage, CallOutcome, Message, ToolResult, ToolResults
-from windlass.core.result import RunResult, build_result, open_questions
+from windlass.core.result import RunFailed, RunResult, build_result, open_questions
+from windlass.core.setup import Reference
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask, Deny, Verdict
 from windlass.core.view import Prompt

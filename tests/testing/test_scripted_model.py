@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from windlass.core.errors import ModelError
+from windlass.core.errors import FaultKind, ModelError
 from windlass.core.events import (
     CallDelta,
     ReplyEnd,
@@ -17,7 +17,6 @@ from windlass.core.events import (
     ThinkingDelta,
     UsageDelta,
 )
-from windlass.core.faults import FaultKind
 from windlass.core.messages import AssistantMessage, Message, TextPart, ToolSpec, Usage, UserMessage
 from windlass.core.reply_assembly import ReplyAssembly
 from windlass.core.setup import ModelInfo, Price

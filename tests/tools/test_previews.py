@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError, ModelRetry
+from windlass.core.verdicts import CallPreview
 from windlass.ports import PreviewingTools
 from windlass.private_files import mark_private
 from windlass.tools import call_changes

@@ -9,7 +9,7 @@ from typing import get_args
 
 from reference.cells import table_cell
 from windlass.cli.exit_codes import EXIT_CODE_TABLE
-from windlass.core import errors, faults
+from windlass.core import errors
 from windlass.server.dispatch import all_routes
 from windlass.server.errors import _KNOWN_ERRORS  # pyright: ignore[reportPrivateUsage]
 
@@ -61,9 +61,9 @@ def build_errors() -> str:
     """Return the page."""
     tree = inspect.cleandoc(errors.__doc__ or "").partition("\n\n")[2]
     failures = ["| kind | asked again | what happened | what to do |", "|---|---|---|---|"]
-    for kind in get_args(faults.FaultKind):
+    for kind in get_args(errors.FaultKind):
         happened, fix = FAULTS[kind]
-        again = "yes" if kind in faults.RETRYABLE_KINDS else "no"
+        again = "yes" if kind in errors.RETRYABLE_KINDS else "no"
         failures.append(f"| `{kind}` | {again} | {happened} | {fix} |")
     codes = ["| code | status | what happened | what to do |", "|---|---|---|---|"]
     for code, (status, message, hint) in sorted(service_errors().items()):

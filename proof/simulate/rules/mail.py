@@ -17,7 +17,7 @@ from windlass.core.events import (
 from windlass.core.fold.control import mail_place
 from windlass.core.mail import SteerMail
 from windlass.core.messages import TextPart
-from windlass.core.questions import classify_answer
+from windlass.core.verdicts import classify_answer
 
 
 def check_mail(played: PlayedSession) -> None:

@@ -29,10 +29,10 @@ from windlass.agent.runs import RELEASE_GRACE_S
 from windlass.agent.subagents import make_agent_tool
 from windlass.agent.sweeping import Sweeper, SweepOptions, SweepReport
 from windlass.agent.sync import BackgroundLoop
-from windlass.core.errors import ConfigError, NothingToDo, SessionBusy, raise_if_failed
+from windlass.core.errors import ConfigError, NothingToDo, SessionBusy
 from windlass.core.events import Event, SteeringGiven
 from windlass.core.limits import Limits
-from windlass.core.result import OutputT, RunResult
+from windlass.core.result import OutputT, RunResult, raise_if_failed
 from windlass.core.session_summary import check_session, check_text
 from windlass.core.verdicts import PersonAnswer
 from windlass.ports import GivenJournal, Model, Watcher

@@ -18,13 +18,12 @@ from windlass.core.errors import NothingToDo, QuestionDecided
 from windlass.core.events import CallAnswered, Fact
 from windlass.core.fold.run import fold
 from windlass.core.mail import AnswerMail
-from windlass.core.questions import CLOCK, EXPIRED_DENIAL, Decision, classify_answer
 from windlass.core.result import Question, open_questions
 from windlass.core.secrets.mask import Mask
 from windlass.core.session_summary import check_session
 from windlass.core.setup import digest as digest_of
 from windlass.core.state import State, find_call
-from windlass.core.verdicts import PersonAnswer
+from windlass.core.verdicts import CLOCK, EXPIRED_DENIAL, Decision, PersonAnswer, classify_answer
 from windlass.journals.completing import complete_journal
 from windlass.journals.wording import describe_unknown_session
 from windlass.ports import Clock, GivenJournal, Journal

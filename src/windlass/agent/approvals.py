@@ -20,27 +20,25 @@ from windlass.core.events import CallAnswered
 from windlass.core.mail import AnswerMail, Letter
 from windlass.core.messages import ToolSpec
 from windlass.core.moves import WaitForAnswers
-from windlass.core.questions import (
-    APPROVER,
-    CLOCK,
-    EXPIRED_DENIAL,
-    GivenAnswer,
-    QuestionTerms,
-    classify_answer,
-    tally,
-)
 from windlass.core.result import Question, open_questions
 from windlass.core.schema import JsonSchema, outline_schema
 from windlass.core.setup import digest as digest_of
 from windlass.core.state import CallState, State, find_call
 from windlass.core.verdicts import (
+    APPROVER,
+    CLOCK,
+    EXPIRED_DENIAL,
     Allow,
     AllowAlways,
     AnswerVerdict,
     Deny,
+    GivenAnswer,
     Modify,
     PersonAnswer,
+    QuestionTerms,
+    classify_answer,
     is_sound_verdict,
+    tally,
 )
 from windlass.journals.question_rules import no_question_error, other_arguments_error
 from windlass.logs import get_logger

@@ -21,14 +21,13 @@ from windlass.agent.openings import check_budgets
 from windlass.agent.options import AgentOptions, build_mask
 from windlass.agent.output import OutputType
 from windlass.agent.parts import AgentParts
-from windlass.core.context import Compaction
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits, SessionLimits
 from windlass.core.messages import ToolSpec
 from windlass.core.rich_display import DisplayCard, RichDisplay
 from windlass.core.schema import JsonSchema
 from windlass.core.session_summary import check_text
-from windlass.core.setup import DEFAULT_RETRIES, LoopPolicy, Setup, fill_loop_defaults
+from windlass.core.setup import DEFAULT_RETRIES, Compaction, LoopPolicy, Setup, fill_loop_defaults
 from windlass.core.suggestions import suggest_names
 from windlass.environ import read_environment
 from windlass.journals.completing import complete_journal

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from windlass.agent.parts import AgentParts
-from windlass.core.call_preview import CallPreview
 from windlass.core.projection.runs import OpenQuestion
+from windlass.core.verdicts import CallPreview
 from windlass.core.work_folder import WorkFolder
 from windlass.ports import PreviewingTools
 

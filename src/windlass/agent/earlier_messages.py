@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from windlass.agent.chat_json import MessageFault, read_chat_message
 from windlass.agent.options import EarlierMessage
-from windlass.core.conversation import find_conversation_fault
 from windlass.core.errors import ConfigError
 from windlass.core.fold.calls import call_as_run
 from windlass.core.messages import (
@@ -32,6 +31,7 @@ from windlass.core.messages import (
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
 from windlass.core.state import CallState
+from windlass.core.transcript import find_conversation_fault
 
 _to_builtins = msgspec.to_builtins
 

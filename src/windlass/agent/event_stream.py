@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Generic, Never
 
 from typing_extensions import override
 
-from windlass.core.event_buffer import EventBuffer
 from windlass.core.events import (
     AttemptDiscarded,
     AttemptStarted,
@@ -24,6 +23,7 @@ from windlass.core.events import (
     StepProposed,
     TextDelta,
 )
+from windlass.core.live_batch import EventBuffer
 from windlass.core.reply_hold import WITHHELD_PART
 from windlass.core.result import OutputT, RunResult
 from windlass.core.verdicts import Deny

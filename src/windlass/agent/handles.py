@@ -35,13 +35,12 @@ from windlass.core.errors import (
     RunUnfinished,
     SessionBusy,
     WorkspaceMissing,
-    raise_if_failed,
 )
 from windlass.core.events import Event, Fact, MailRefused, RunEnded, RunStarted, RunSuspended
 from windlass.core.fold.run import apply_fact
 from windlass.core.limits import RaisedLimits
 from windlass.core.mail import PromptMail
-from windlass.core.result import OutputT, RunResult, build_result
+from windlass.core.result import OutputT, RunResult, build_result, raise_if_failed
 from windlass.core.setup import digest
 from windlass.core.state import StartKey, State
 from windlass.ports import Journal, Watcher

@@ -26,7 +26,6 @@ from windlass.agent.options import (
     name_session,
     suggest_option,
 )
-from windlass.core.admission import PRIORITY_KEY
 from windlass.core.decide.undoing import UndoPlan
 from windlass.core.errors import (
     ConfigError,
@@ -45,6 +44,7 @@ from windlass.core.events import (
 )
 from windlass.core.limits import Budget, Limits, tighten_limits
 from windlass.core.messages import ContentPart, Label, Message, TextPart, UserMessage
+from windlass.core.rate_limits import PRIORITY_KEY
 from windlass.core.secrets.mask import Mask
 from windlass.core.session_summary import check_session, check_text
 from windlass.core.setup import Setup, describe_drift

@@ -14,13 +14,12 @@ import msgspec
 
 from windlass.agent.folder_store import FolderStore
 from windlass.agent.observers import RunObserver
-from windlass.core.context import Compaction, Hydration
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Budget, Limits, SessionLimits
 from windlass.core.messages import ContentPart, Label, Message, TextPart
 from windlass.core.secrets.mask import VALUE_CHARS_MIN, Mask
 from windlass.core.secrets.secret import Secret
-from windlass.core.setup import LoopPolicy, Price, RetryPolicy
+from windlass.core.setup import Compaction, Hydration, LoopPolicy, Price, RetryPolicy
 from windlass.core.suggestions import suggest_names
 from windlass.environ import find_secrets, read_dotenv, read_process_environment
 from windlass.models.options import ModelOptions

@@ -37,7 +37,7 @@ from windlass.core.events import (
     RunResumed,
     RunStarted,
 )
-from windlass.core.fold.deaths import find_fruitless
+from windlass.core.fold.phases import find_fruitless
 from windlass.core.fold.run import fold
 from windlass.core.session_summary import SessionSummary
 from windlass.core.state import State

@@ -7,10 +7,10 @@ and again only after its records have changed.
 
 from dataclasses import dataclass
 
-from windlass.core.admission import read_priority
 from windlass.core.events import RunEnded, RunStarted
 from windlass.core.fold.run import fold
 from windlass.core.mail import PromptMail
+from windlass.core.rate_limits import read_priority
 from windlass.core.result import open_questions
 from windlass.core.session_summary import SessionSummary
 from windlass.core.state import State

@@ -21,7 +21,7 @@ from windlass.agent.sweeping import AcceptsStart
 from windlass.agent.work_items import BACKLOG_SEEN, WorkItem, describe_mailed
 from windlass.core.errors import ConfigError, WindlassError
 from windlass.core.limits import check_numbers
-from windlass.core.session_query import sort_sessions
+from windlass.core.session_summary import sort_sessions
 from windlass.logs import get_logger
 from windlass.ports import Clock, Journal
 

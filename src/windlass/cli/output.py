@@ -13,11 +13,11 @@ from windlass.cli.renderer import format_arguments
 from windlass.cli.screen import BAD, CALL_STYLE, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.status import format_figures
 from windlass.cli.wrapping import write_wrapped
-from windlass.core.call_preview import CallPreview
 from windlass.core.events import Event
 from windlass.core.phrases import format_count
 from windlass.core.result import Question, RunResult
 from windlass.core.text_clip import reveal_line, reveal_lines
+from windlass.core.verdicts import CallPreview
 
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
 OUTPUT_FORMATS: tuple[OutputFormat, ...] = ("text", "json", "stream-json")

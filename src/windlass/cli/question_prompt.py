@@ -21,13 +21,12 @@ from windlass.cli.screen import BAD, CALL_STYLE, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.status import StatusLine
 from windlass.cli.terminal import TERMINAL_GONE, Keyboard
 from windlass.cli.wrapping import write_wrapped
-from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolSpec
 from windlass.core.result import Question
 from windlass.core.schema import JsonSchema, outline_schema
 from windlass.core.text_clip import reveal_line, reveal_lines
-from windlass.core.verdicts import Allow, AllowAlways, Deny, Modify, PersonAnswer
+from windlass.core.verdicts import Allow, AllowAlways, CallPreview, Deny, Modify, PersonAnswer
 from windlass.gates.grant_proposals import covers_call, describe_reach, propose_pattern
 from windlass.gates.grants import make_grant
 

@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from windlass.cli.screen import Screen
-from windlass.core.session_query import SessionPage
-from windlass.core.session_summary import SessionSummary
+from windlass.core.session_summary import SessionPage, SessionSummary
 from windlass.core.text_clip import printable_chars
 
 COLUMNS = ("SESSION", "UPDATED", "STATE", "RUNS", "STEPS", "TITLE")

@@ -28,8 +28,7 @@ from windlass.core.fold.run import fold
 from windlass.core.phrases import format_count
 from windlass.core.result import open_questions
 from windlass.core.secrets.mask import Mask
-from windlass.core.session_query import SessionPage
-from windlass.core.session_summary import ENDED_STATES, UNFINISHED_STATES, SessionState
+from windlass.core.session_summary import ENDED_STATES, UNFINISHED_STATES, SessionPage, SessionState
 from windlass.core.text_clip import printable_chars
 from windlass.journals.archive import export_session, import_session
 from windlass.journals.forking import fork as fork_session

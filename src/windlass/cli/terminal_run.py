@@ -38,9 +38,8 @@ from windlass.cli.terminal import (
     suppress_echo,
     terminal_restorer,
 )
-from windlass.core.errors import RunFailed
 from windlass.core.events import Event
-from windlass.core.result import RunResult
+from windlass.core.result import RunFailed, RunResult
 from windlass.core.text_clip import strip_controls
 from windlass.ports import Watcher
 from windlass.project.settings import ThinkingMode

@@ -31,50 +31,88 @@ WindlassError
 
 import errno
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
-from windlass.core.faults import (
-    RETRYABLE_KINDS,
-    Fault,
-    FaultKind,
-    ForOperator,
-    OutputMissing,
-    WindlassError,
-)
-from windlass.core.questions import Decision
+import msgspec
+
 from windlass.core.rate_limits import RateLimits
-from windlass.core.result import OutputT, RunResult
+from windlass.core.verdicts import Decision
 
-__all__ = [
-    "ConfigError",
-    "FailedByBug",
-    "FailedByJournal",
-    "FailedByModel",
-    "FailedByOutput",
-    "FailedByTools",
-    "ForModel",
-    "ForOperator",
-    "IllegalFact",
-    "JournalCorrupt",
-    "JournalFailed",
-    "MailRejected",
-    "MailboxFull",
-    "ModelError",
-    "ModelRetry",
-    "NothingToDo",
-    "OutputMissing",
-    "QuestionDecided",
-    "RecordConflict",
-    "RunFailed",
-    "RunUnfinished",
-    "SessionBusy",
-    "SetupDrifted",
-    "UpgradeUnfinished",
-    "WindlassError",
-    "WorkspaceMissing",
-    "failure_error",
-    "fault_from_error",
+FaultKind = Literal[
+    "rate_limit",
+    "auth",
+    "context_overflow",
+    "bad_request",
+    "server",
+    "network",
+    "stalled",
+    "incomplete_stream",
+    "malformed_stream",
+    "other",
+    "output_misfit",
+    "tools",
+    "journal",
+    "bug",
 ]
+RETRYABLE_KINDS: frozenset[str] = frozenset(
+    ("rate_limit", "server", "network", "stalled", "incomplete_stream", "malformed_stream"),
+)
+
+Outcome = Literal[
+    "completed",
+    "max_steps",
+    "budget_exceeded",
+    "timed_out",
+    "cancelled",
+    "refused",
+    "truncated",
+    "empty_reply",
+    "stuck",
+    "policy_denied",
+    "failed",
+    "suspended",
+    "paused",
+    "released",
+]
+"""How a run ended, or why it stopped without an end.
+
+`suspended` waits for a person, `paused` until a caller continues it, `released` for any driver.
+"""
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error as the journal keeps it: its kind, its words, and whether asking again may help."""
+
+    kind: FaultKind
+    message: str
+    retryable: bool = False
+    retry_after_s: float | None = None
+    """Seconds that the provider asked to wait."""
+    note: str = ""
+    """A note for the model before it is asked again, if the fault is a mistake of its own."""
+
+
+class WindlassError(Exception):
+    """The root of all errors of this package."""
+
+
+class ForOperator(WindlassError):
+    """A person must act. Nothing was lost."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Show what to do, and where, instead of a traceback: a notebook calls this."""
+        place = ""
+        step = self.__traceback__
+        while step is not None:
+            # What a person wrote in a cell has no file of its own.
+            if "ipykernel" in step.tb_frame.f_code.co_filename:
+                place = f" (line {step.tb_lineno} of this cell)"
+            step = step.tb_next
+        return [f"{type(self).__name__}: {self}{place}"]
+
+
+class OutputMissing(ForOperator):
+    """A run that did not complete has no output. Its result says how it ended."""
 
 
 class ModelError(WindlassError):
@@ -183,47 +221,6 @@ class IllegalFact(JournalCorrupt):
     """A fact that cannot follow the facts before it. It was not written."""
 
 
-class RunFailed(WindlassError):
-    """A run ended as `failed`. `result` holds all that it did and paid for."""
-
-    def __init__(self, fault: Fault, result: RunResult[Any]) -> None:
-        super().__init__(fault.message)
-        self.fault = fault
-        self.result = result
-
-
-class FailedByModel(RunFailed):
-    """The provider's errors outlasted the attempts."""
-
-
-class FailedByOutput(RunFailed):
-    """The model's replies never fitted the output type."""
-
-
-class FailedByTools(RunFailed):
-    """The tools' infrastructure kept failing."""
-
-
-class FailedByJournal(RunFailed):
-    """The journal stopped accepting records, or no file can be opened. The run can be resumed."""
-
-
-class FailedByBug(RunFailed):
-    """An exception that nothing in the runtime expected."""
-
-
-def failure_error(fault: Fault, result: RunResult[Any]) -> RunFailed:
-    """Return the error to raise for a run that failed with this fault."""
-    return _FAILURE_BY_KIND.get(fault.kind, FailedByModel)(fault, result)
-
-
-def raise_if_failed(result: RunResult[OutputT]) -> RunResult[OutputT]:
-    """Return a result, unless the run failed: then raise RunFailed, which carries it."""
-    if result.outcome == "failed":
-        raise failure_error(result.error or Fault("bug", result.reason), result)
-    return result
-
-
 OUT_OF_FILES = (
     "this process has no file descriptors left. The run is open: close files or raise the limit "
     "(ulimit -n), then resume it"
@@ -246,11 +243,3 @@ def fault_from_error(error: BaseException) -> Fault:
     if isinstance(error, ForOperator):
         return Fault("journal", str(error))
     return Fault("bug", f"{type(error).__name__}: {error}")
-
-
-_FAILURE_BY_KIND: dict[str, type[RunFailed]] = {
-    "output_misfit": FailedByOutput,
-    "tools": FailedByTools,
-    "journal": FailedByJournal,
-    "bug": FailedByBug,
-}

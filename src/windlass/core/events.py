@@ -60,7 +60,7 @@ from windlass.core.deltas import (
     ThinkingDelta,
     UsageDelta,
 )
-from windlass.core.faults import Fault, Outcome
+from windlass.core.errors import Fault, Outcome
 from windlass.core.limits import Amount, Reservation
 from windlass.core.messages import (
     ArgumentChange,

@@ -7,13 +7,13 @@ not judged cannot be dispatched.
 from dataclasses import InitVar, dataclass
 from typing import Any, final
 
-from windlass.core.context import CompactionMethod
 from windlass.core.context_facts import NoteReason
 from windlass.core.control_facts import PauseCause
+from windlass.core.errors import Fault
 from windlass.core.events import AttemptFailed, Outcome, Reservation, RunPaused
-from windlass.core.faults import Fault
 from windlass.core.limits import Amount, Budget
 from windlass.core.messages import AssistantMessage, ToolCall, ToolSpec
+from windlass.core.setup import CompactionMethod
 from windlass.core.state import CallState
 from windlass.core.verdicts import Ask
 from windlass.core.view import Prompt

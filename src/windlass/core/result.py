@@ -9,8 +9,8 @@ import msgspec
 from typing_extensions import override
 
 from windlass.core.control_facts import NestedQuestion
+from windlass.core.errors import Fault, OutputMissing, WindlassError
 from windlass.core.events import Outcome
-from windlass.core.faults import Fault, OutputMissing
 from windlass.core.messages import Ledger, Message, ToolCall, Usage
 from windlass.core.rich_display import DisplayCard, RichDisplay, Tone
 from windlass.core.setup import digest
@@ -235,3 +235,48 @@ def _read_nested(nested: NestedQuestion) -> Question:
         nested.agents,
         nested.rule,
     )
+
+
+class RunFailed(WindlassError):
+    """A run ended as `failed`. `result` holds all that it did and paid for."""
+
+    def __init__(self, fault: Fault, result: RunResult[Any]) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+        self.result = result
+
+
+class FailedByModel(RunFailed):
+    """The provider's errors outlasted the attempts."""
+
+
+class FailedByOutput(RunFailed):
+    """The model's replies never fitted the output type."""
+
+
+class FailedByTools(RunFailed):
+    """The tools' infrastructure kept failing."""
+
+
+class FailedByJournal(RunFailed):
+    """The journal stopped accepting records, or no file can be opened. The run can be resumed."""
+
+
+class FailedByBug(RunFailed):
+    """An exception that nothing in the runtime expected."""
+
+
+_FAILURE_BY_KIND: dict[str, type[RunFailed]] = {
+    "output_misfit": FailedByOutput,
+    "tools": FailedByTools,
+    "journal": FailedByJournal,
+    "bug": FailedByBug,
+}
+
+
+def raise_if_failed(result: RunResult[OutputT]) -> RunResult[OutputT]:
+    """Return a result, unless the run failed: then raise RunFailed, which carries it."""
+    if result.outcome == "failed":
+        fault = result.error or Fault("bug", result.reason)
+        raise _FAILURE_BY_KIND.get(fault.kind, FailedByModel)(fault, result)
+    return result

@@ -6,11 +6,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.context import CompactionMethod
 from windlass.core.context_facts import UndoneCall
 from windlass.core.control_facts import CallWaiting, RunPaused, SessionProgress
+from windlass.core.errors import Fault
 from windlass.core.events import AttemptFailed, AttemptStarted, BudgetAllotted, Outcome, StopReason
-from windlass.core.faults import Fault
 from windlass.core.limits import RaisedLimits
 from windlass.core.messages import (
     ArgumentChange,
@@ -24,9 +23,13 @@ from windlass.core.messages import (
     ToolSpec,
     UserMessage,
 )
-from windlass.core.setup import Setup
-from windlass.core.token_bounds import fixed_tokens_max, framing_tokens_max, message_tokens_max
-from windlass.core.transcript import Transcript
+from windlass.core.setup import CompactionMethod, Setup
+from windlass.core.transcript import (
+    Transcript,
+    fixed_tokens_max,
+    framing_tokens_max,
+    message_tokens_max,
+)
 from windlass.core.verdicts import Ask, Grant
 from windlass.core.work_folder import WorkFolder
 

@@ -2,15 +2,36 @@
 
 Appending returns a new transcript and leaves the old one as it was, at the cost of one list append.
 All transcripts of a session share one log, and each knows how much of the log belongs to it.
+
+The bounds of its tokens are here as well. Invariant: a bound is never below what a provider counts.
+No token is shorter than a byte, so the bytes of a text are a bound; what a provider adds around
+messages and calls is counted on top.
+
+A transcript is a conversation that every provider accepts. That of a session is one by the way it
+is built. Messages that a program hands in have to be checked: once before they are recorded, and
+again whenever the record is read.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import final, overload
+from typing import Any, final, overload
 
+import msgspec
 from typing_extensions import override
 
-from windlass.core.messages import AssistantMessage, Message, ToolCall, ToolResult, ToolResults
+from windlass.core.messages import (
+    AssistantMessage,
+    FilePart,
+    ImagePart,
+    Message,
+    TextPart,
+    ThinkingPart,
+    ToolCall,
+    ToolResult,
+    ToolResults,
+    UserMessage,
+)
+from windlass.core.setup import Setup
 
 
 class MessageLog:
@@ -92,3 +113,128 @@ class Transcript(Sequence[Message]):
     @override
     def __repr__(self) -> str:
         return f"Transcript({list(self)!r})"
+
+
+MESSAGE_OVERHEAD = 16
+"""The most tokens that a provider may add around a message."""
+CALL_FRAMING = 96
+"""The most tokens that a provider may add around a call and its result, beside their ids."""
+MEDIA_TOKENS = 2_000
+"""Tokens that a picture or a document is counted as."""
+
+
+def message_tokens_max(message: Message) -> int:
+    """Return the most tokens that a message can have."""
+    if isinstance(message, ToolResults):
+        tokens = 0
+        for item in message.items:
+            tokens += MESSAGE_OVERHEAD + sum(map(_part_tokens_max, item.result.content))
+        return tokens
+    return MESSAGE_OVERHEAD + sum(map(_part_tokens_max, message.parts))
+
+
+def framing_tokens_max(results: ToolResults) -> int:
+    """Return the most tokens that a provider may add around the calls of these results.
+
+    A call and its result are in the view together, so both are counted with the result. Each
+    carries an id, ours or the provider's; a dialect without ids repeats the name of the tool.
+    """
+    tokens = 0
+    for item in results.items:
+        call = item.call
+        names = (call.id.encode(), (call.provider_id or "").encode(), call.name.encode())
+        tokens += CALL_FRAMING + 2 * max(map(len, names))
+    return tokens
+
+
+def fixed_tokens_max(setup: Setup, *, has_artifacts: bool) -> int:
+    """Return the most tokens that the instructions and the tool specs can have."""
+    specs = sum(
+        MESSAGE_OVERHEAD
+        + len(spec.name)
+        + len(spec.description.encode())
+        + _json_bytes(spec.parameters)
+        for spec in setup.offered_tools(has_artifacts=has_artifacts)
+    )
+    instructions = len(setup.instructions.encode())
+    # The prompt says in a sentence or two how to use the schema of the output.
+    if setup.output_schema:
+        output = 8 * MESSAGE_OVERHEAD + _json_bytes(setup.output_schema)
+    else:
+        output = 0
+    return MESSAGE_OVERHEAD + instructions + specs + output
+
+
+def _json_bytes(value: object) -> int:
+    return len(msgspec.json.encode(value))
+
+
+def _part_tokens_max(part: TextPart | ThinkingPart | ToolCall | ImagePart | FilePart) -> int:
+    match part:
+        case TextPart(text):
+            return len(text.encode())
+        case ThinkingPart(text, signature):
+            return len(text.encode()) + len(signature or "")
+        case ToolCall():
+            words = part.name + part.arguments + (part.signature or "")
+            return MESSAGE_OVERHEAD + len(words.encode())
+        case ImagePart() | FilePart():
+            return MEDIA_TOKENS
+
+
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def find_conversation_fault(messages: Sequence[Message]) -> str | None:
+    """Return what keeps messages from being a valid beginning of a session; None if nothing does.
+
+    They begin with a user, none is empty, each call has a name of its own and readable arguments,
+    and its result follows in the next message.
+    """
+    open_calls: tuple[ToolCall, ...] = ()
+    ids: set[str] = set()
+    for at, message in enumerate(messages):
+        fault = _find_message_fault(message, open_calls, ids)
+        if fault is None and at == 0 and not isinstance(message, UserMessage):
+            fault = "the first message must be from the user"
+        if fault is not None:
+            return f"messages[{at}]: {fault}"
+        open_calls = message.calls if isinstance(message, AssistantMessage) else ()
+    if open_calls:
+        return f"the call {open_calls[0].name} has no result"
+    return None
+
+
+def _find_message_fault(
+    message: Message, open_calls: tuple[ToolCall, ...], ids: set[str]
+) -> str | None:
+    if isinstance(message, ToolResults):
+        if not open_calls or tuple(item.call for item in message.items) != open_calls:
+            return "its results are not those of the calls before it"
+        return None
+    if open_calls:
+        return f"the call {open_calls[0].name} before it has no result"
+    if isinstance(message, UserMessage):
+        blank = not message.parts or _has_blank_text(message)
+        return "it is empty" if blank else None
+    if _has_blank_text(message) or not (message.calls or message.text.strip()):
+        return "it has neither text nor calls"
+    for call in message.calls:
+        if not call.name or not call.id or call.id in ids:
+            return f"two calls have the id {call.id!r}, or a call has no name"
+        if not _is_json_object(call.arguments):
+            return f"the arguments of {call.name} are not a JSON object"
+        ids.add(call.id)
+    return None
+
+
+def _has_blank_text(message: UserMessage | AssistantMessage) -> bool:
+    return any(isinstance(part, TextPart) and not part.text.strip() for part in message.parts)
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        _decode_object(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True

@@ -14,8 +14,7 @@ from windlass.agent.openings import add_budgets
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.events import Fact, RunEnded, RunStarted
 from windlass.core.limits import Budget
-from windlass.core.session_query import StateFilter
-from windlass.core.session_summary import ENDED_STATES
+from windlass.core.session_summary import ENDED_STATES, StateFilter
 from windlass.evaluation.cases import Case, ForkPoint, ToolMode, make_id
 from windlass.evaluation.records import count_kept, read_calls
 from windlass.evaluation.replayed_tools import ReplayedTools, check_fork_tools, record_results

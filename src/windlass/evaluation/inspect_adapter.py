@@ -26,7 +26,7 @@ from windlass.core.deltas import (
     ThinkingDelta,
     UsageDelta,
 )
-from windlass.core.errors import ConfigError, ModelError, RunFailed
+from windlass.core.errors import ConfigError, ModelError
 from windlass.core.events import ReplyPiece
 from windlass.core.messages import (
     AssistantMessage,
@@ -36,7 +36,7 @@ from windlass.core.messages import (
     Usage,
     UserMessage,
 )
-from windlass.core.result import RunResult
+from windlass.core.result import RunFailed, RunResult
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.evaluation.reports import AGENT_FAULTS

@@ -15,12 +15,12 @@ import msgspec
 
 from windlass.agent.agent import Agent
 from windlass.agent.build import parts_of
-from windlass.core.errors import ConfigError, RunFailed
+from windlass.core.errors import ConfigError
 from windlass.core.events import Fact
 from windlass.core.fold.run import fold
 from windlass.core.limits import Budget, Limits
 from windlass.core.messages import UserMessage
-from windlass.core.result import RunResult, build_result
+from windlass.core.result import RunFailed, RunResult, build_result
 from windlass.core.text_clip import clip_line
 from windlass.evaluation.records import TrialRecord
 from windlass.evaluation.scorers import SHOWN_CHARS, Score

@@ -18,10 +18,10 @@ from msgspec.structs import replace as replace_struct
 
 from windlass.agent.agent import Agent
 from windlass.agent.build import parts_of
-from windlass.core.errors import ConfigError, NothingToDo, RunFailed, SessionBusy, SetupDrifted
+from windlass.core.errors import ConfigError, NothingToDo, SessionBusy, SetupDrifted
 from windlass.core.events import AttemptStarted, Fact, RunEnded
 from windlass.core.limits import Budget
-from windlass.core.result import Question, RunResult
+from windlass.core.result import Question, RunFailed, RunResult
 from windlass.core.setup import describe_drift
 from windlass.core.verdicts import PersonAnswer
 from windlass.evaluation.cases import Case, ForkPoint

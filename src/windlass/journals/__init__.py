@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.core.session_query import SessionPage as SessionPage
+    from windlass.core.session_summary import SessionPage as SessionPage
     from windlass.core.session_summary import SessionSummary as SessionSummary
     from windlass.journals.archive import (
         export_session as export_session,
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from windlass.ports import RecordProblem as RecordProblem
 
 LAZY_MODULES: LazyModules = {
-    "windlass.core.session_query": "SessionPage",
-    "windlass.core.session_summary": "SessionSummary",
+    "windlass.core.session_summary": "SessionPage SessionSummary",
     "windlass.journals.archive": "export_session import_session",
     "windlass.journals.completing": "complete_journal",
     "windlass.journals.forking": "fork",

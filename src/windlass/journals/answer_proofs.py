@@ -12,9 +12,15 @@ import msgspec
 from windlass.core.errors import ConfigError
 from windlass.core.events import CallAnswered, Fact
 from windlass.core.mail import AnswerMail, Letter
-from windlass.core.questions import APPROVER, classify_answer
 from windlass.core.setup import digest
-from windlass.core.verdicts import AnswerVerdict, Grant, Modify, PersonAnswer
+from windlass.core.verdicts import (
+    APPROVER,
+    AnswerVerdict,
+    Grant,
+    Modify,
+    PersonAnswer,
+    classify_answer,
+)
 from windlass.journals.chain import RecordProblem
 from windlass.journals.service_keys import ServiceKeys
 from windlass.ports import ProvenAnswers

@@ -22,9 +22,8 @@ from windlass.core.events import Fact
 from windlass.core.fold.run import fold
 from windlass.core.limits import Amount, Budget
 from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt
-from windlass.core.questions import QuestionRow
-from windlass.core.session_query import SessionPage
-from windlass.core.session_summary import SessionSummary
+from windlass.core.session_summary import SessionPage, SessionSummary
+from windlass.core.verdicts import QuestionRow
 from windlass.journals.budget_math import ShareChange
 from windlass.journals.codec import BLOB_PREFIX_CHARS_MIN, blob_name, is_blob_name
 from windlass.journals.entry_stream import STREAM_PREFIX, DecodeEntry, EntryStream, StateT

@@ -11,9 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.events import Fact
-from windlass.core.fold.questions import advance_questions
+from windlass.core.fold.control import advance_questions
 from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt, lane_of
-from windlass.core.questions import QuestionRow
+from windlass.core.verdicts import QuestionRow
 from windlass.journals.mail_rules import (
     MailCounters,
     MailLimits,

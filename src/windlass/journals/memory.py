@@ -11,12 +11,12 @@ from windlass.core.errors import SessionBusy, WindlassError
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
-from windlass.core.questions import QuestionRow
-from windlass.core.session_query import (
+from windlass.core.session_summary import (
     ABANDONED_SESSIONS,
     PAGE_SESSIONS,
     PagePlace,
     SessionPage,
+    SessionSummary,
     StateFilter,
     cut_page,
     find_tree,
@@ -24,7 +24,7 @@ from windlass.core.session_query import (
     make_query,
     sort_sessions,
 )
-from windlass.core.session_summary import SessionSummary
+from windlass.core.verdicts import QuestionRow
 from windlass.journals.budget_math import ShareChange
 from windlass.journals.chain import RecordProblem, check_order
 from windlass.journals.codec import blob_name, is_blob_name

@@ -11,9 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.errors import ConfigError, JournalCorrupt, NothingToDo, QuestionDecided
-from windlass.core.fold.questions import name_message
+from windlass.core.fold.control import name_message
 from windlass.core.mail import AnswerMail
-from windlass.core.questions import GivenAnswer, QuestionRow, classify_answer, tally
+from windlass.core.verdicts import GivenAnswer, QuestionRow, classify_answer, tally
 
 _encode_row = msgspec.json.Encoder().encode
 _decode_row = msgspec.json.Decoder(QuestionRow).decode

@@ -5,20 +5,18 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import NamedTuple
 
 from windlass.core.events import Fact
-from windlass.core.session_query import (
+from windlass.core.session_summary import (
     ABANDONED_SESSIONS,
+    ENDED_STATES,
     PAGE_SESSIONS,
     PagePlace,
     SessionPage,
     SessionQuery,
+    SessionSummary,
     StateFilter,
     find_tree,
     make_page,
     make_query,
-)
-from windlass.core.session_summary import (
-    ENDED_STATES,
-    SessionSummary,
 )
 
 ROWS_AT_ONCE = 500

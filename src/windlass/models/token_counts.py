@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from windlass.core.errors import ModelError
-from windlass.core.faults import FaultKind
+from windlass.core.errors import FaultKind, ModelError
 from windlass.core.messages import ContentPart, Message, TextPart, ToolSpec, UserMessage
 from windlass.core.view import Prompt
 from windlass.models.anthropic.messages import AnthropicMessages

@@ -14,8 +14,8 @@ from typing_extensions import Unpack
 
 from windlass.agent.agent import Agent
 from windlass.agent.options import PromptInput, RunOptions
+from windlass.core.errors import WindlassError
 from windlass.core.events import AttemptDiscarded, Event, RunEnded, TextDelta, ThinkingDelta
-from windlass.core.faults import WindlassError
 from windlass.core.projection.entries import FailureEntry, PromptEntry, SteeringEntry
 from windlass.core.projection.project import apply_event
 from windlass.core.projection.view import CallView, Projection, ReplyEntry

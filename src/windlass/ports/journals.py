@@ -15,15 +15,14 @@ from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.live_batch import LiveBatch
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
-from windlass.core.questions import QuestionRow
-from windlass.core.session_query import (
+from windlass.core.session_summary import (
     ABANDONED_SESSIONS,
     PAGE_SESSIONS,
     SessionPage,
+    SessionSummary,
     StateFilter,
 )
-from windlass.core.session_summary import SessionSummary
-from windlass.core.verdicts import Grant
+from windlass.core.verdicts import Grant, QuestionRow
 
 
 class FactStore(Protocol):
@@ -242,7 +241,7 @@ class Journal(FactStore, BlobStore, SharedRecords, Protocol):
     async def read_questions(self, session: str) -> Sequence[QuestionRow]:
         """Return the questions of a session that no fact has settled, decided or not.
 
-        The append that records `CallJudged` with `Ask` adds one; see `core/fold/questions.py`.
+        The append that records `CallJudged` with `Ask` adds one; see `core/fold/control.py`.
         """
         ...
 

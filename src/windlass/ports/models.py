@@ -3,8 +3,8 @@
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol, runtime_checkable
 
+from windlass.core.errors import Fault
 from windlass.core.events import ReplyPiece
-from windlass.core.faults import Fault
 from windlass.core.messages import ContentPart
 from windlass.core.rate_limits import RateLimits
 from windlass.core.setup import ModelInfo

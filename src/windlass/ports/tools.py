@@ -7,14 +7,13 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from windlass.core.call_preview import CallPreview
 from windlass.core.context_facts import UndoneCall
 from windlass.core.events import CallWaiting
 from windlass.core.limits import Amount
 from windlass.core.messages import Charge, Label, ToolResult, ToolSpec
 from windlass.core.moves import ClearedCall
 from windlass.core.result import Question
-from windlass.core.verdicts import PersonAnswer
+from windlass.core.verdicts import CallPreview, PersonAnswer
 from windlass.ports.journals import BlobStore
 
 

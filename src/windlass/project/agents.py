@@ -20,12 +20,11 @@ from windlass.agent.agent import Agent
 from windlass.agent.call_previews import mask_preview
 from windlass.agent.folder_store import FolderStore
 from windlass.agent.options import build_mask
-from windlass.core.call_preview import CallPreview
-from windlass.core.context import Compaction
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits
 from windlass.core.schema import JsonSchema
-from windlass.core.setup import LoopPolicy
+from windlass.core.setup import Compaction, LoopPolicy
+from windlass.core.verdicts import CallPreview
 from windlass.core.work_folder import WorkFolder
 from windlass.models.http.provider_errors import mask_keys
 from windlass.models.reply_cache import cache_replies

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, cast
 from msgspec.structs import replace
 
 from windlass.core.decide.reserving import settle_attempt
-from windlass.core.errors import ModelError, is_out_of_files
+from windlass.core.errors import Fault, FaultKind, ModelError, is_out_of_files
 from windlass.core.events import (
     AttemptFailed,
     ContentPiece,
@@ -27,7 +27,6 @@ from windlass.core.events import (
     StreamOpened,
     UsageDelta,
 )
-from windlass.core.faults import Fault, FaultKind
 from windlass.core.messages import Charge, Purpose, Usage
 from windlass.core.moves import RequestReply, Summarize
 from windlass.core.rate_limits import RateLimits

@@ -17,7 +17,13 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.decide.undoing import add_undo
-from windlass.core.errors import OUT_OF_FILES, JournalCorrupt, JournalFailed, fault_from_error
+from windlass.core.errors import (
+    OUT_OF_FILES,
+    Fault,
+    JournalCorrupt,
+    JournalFailed,
+    fault_from_error,
+)
 from windlass.core.events import (
     CallLate,
     Fact,
@@ -27,7 +33,6 @@ from windlass.core.events import (
     RunSuspended,
     TextDelta,
 )
-from windlass.core.faults import Fault
 from windlass.core.live_batch import LiveItem
 from windlass.core.messages import Charge
 from windlass.core.moves import EndRun, FinalMove, StayPaused, WaitForAnswers

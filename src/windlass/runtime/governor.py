@@ -15,11 +15,17 @@ from contextlib import suppress
 
 import msgspec
 
-from windlass.core.admission import FairQueue, RequestWindow, read_priority
+from windlass.core.errors import Fault
 from windlass.core.events import AttemptStarted
-from windlass.core.faults import Fault
 from windlass.core.moves import RequestReply, Summarize
-from windlass.core.rate_limits import CLOSED_MAX_S, QuotaLoan, RateLimits
+from windlass.core.rate_limits import (
+    CLOSED_MAX_S,
+    FairQueue,
+    QuotaLoan,
+    RateLimits,
+    RequestWindow,
+    read_priority,
+)
 from windlass.ports import Clock, RequestPermit, SharedRecords, World
 from windlass.runtime.clock import RealClock
 from windlass.runtime.leftover_tasks import TIMER_GRAIN_S

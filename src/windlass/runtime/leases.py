@@ -27,7 +27,7 @@ from windlass.core.events import (
     SessionProgress,
     SteeringGiven,
 )
-from windlass.core.fold.deaths import find_fruitless
+from windlass.core.fold.phases import find_fruitless
 from windlass.core.fold.run import apply_fact
 from windlass.core.secrets.mask import Mask
 from windlass.core.state import State

@@ -9,9 +9,8 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from windlass.core.event_buffer import EventBuffer
 from windlass.core.events import Event, Fact
-from windlass.core.live_batch import FactMark, LiveBatch, LiveItem
+from windlass.core.live_batch import EventBuffer, FactMark, LiveBatch, LiveItem
 from windlass.logs import get_logger
 from windlass.ports import LiveSender
 from windlass.runtime.publisher import EventPublisher

@@ -10,11 +10,11 @@ Invariant: nothing here chooses, `decide` does; nothing here remembers, the reco
 import asyncio
 from contextlib import aclosing
 
+from windlass.core.decide.compacting import format_summary
 from windlass.core.decide.next_move import decide
 from windlass.core.decide.reserving import output_chars_max
 from windlass.core.decide.retrying import backoff_s, explain_long_wait
-from windlass.core.decide.summarizing import format_summary
-from windlass.core.errors import WindlassError
+from windlass.core.errors import Fault, WindlassError
 from windlass.core.events import (
     AttemptDiscarded,
     AttemptFailed,
@@ -29,7 +29,6 @@ from windlass.core.events import (
     SteeringTaken,
     StreamStalled,
 )
-from windlass.core.faults import Fault
 from windlass.core.moves import (
     Compact,
     DrawBudget,

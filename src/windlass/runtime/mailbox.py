@@ -24,8 +24,7 @@ from windlass.core.events import (
     RunResumed,
     SteeringGiven,
 )
-from windlass.core.fold.control import raises_limits
-from windlass.core.fold.questions import name_message
+from windlass.core.fold.control import name_message, raises_limits
 from windlass.core.fold.run import fold
 from windlass.core.mail import (
     AnswerMail,

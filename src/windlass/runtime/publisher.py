@@ -10,7 +10,6 @@ from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
-from windlass.core.event_buffer import EventBuffer
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
@@ -25,7 +24,7 @@ from windlass.core.events import (
     TextDelta,
     ThinkingDelta,
 )
-from windlass.core.live_batch import count_places
+from windlass.core.live_batch import EventBuffer, count_places
 from windlass.core.reply_hold import ReplyHold
 from windlass.core.secrets.mask import Mask
 from windlass.core.secrets.mask_pieces import PieceMask

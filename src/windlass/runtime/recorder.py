@@ -24,7 +24,7 @@ from windlass.core.events import (
     RunResumed,
     RunStarted,
 )
-from windlass.core.fold.questions import bind_question
+from windlass.core.fold.control import bind_question
 from windlass.core.fold.run import (
     OUTSIDE_FACTS,
     apply_fact,

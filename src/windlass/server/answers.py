@@ -13,8 +13,7 @@ import msgspec
 from windlass.core.errors import MailRejected, NothingToDo, QuestionDecided
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import CallView, Projection, ReplyEntry
-from windlass.core.questions import Decision
-from windlass.core.verdicts import Allow, AllowAlways, Deny, Modify, PersonAnswer
+from windlass.core.verdicts import Allow, AllowAlways, Decision, Deny, Modify, PersonAnswer
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.service import Service

@@ -25,7 +25,7 @@ from windlass.core.errors import (
     WindlassError,
     WorkspaceMissing,
 )
-from windlass.core.questions import Decision
+from windlass.core.verdicts import Decision
 from windlass.logs import get_logger
 
 _log = get_logger(__name__)

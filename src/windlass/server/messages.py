@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 import msgspec
 from msgspec import UNSET
 
-from windlass.core.json_bounds import has_many_keys
+from windlass.core.json_repair.strict import has_many_keys
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError, ErrorBody, ErrorReply
 from windlass.server.session_directory import OwnedSession

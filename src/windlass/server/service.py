@@ -27,8 +27,13 @@ from windlass.core.events import Delta, Event, Fact
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.core.reply_hold import visible_facts
-from windlass.core.session_query import PAGE_SESSIONS, SessionPage, SessionQuery
-from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
+from windlass.core.session_summary import (
+    PAGE_SESSIONS,
+    UNFINISHED_STATES,
+    SessionPage,
+    SessionQuery,
+    SessionSummary,
+)
 from windlass.core.work_folder import WorkFolder
 from windlass.ports import GivenJournal, Journal
 from windlass.server import owned_reading

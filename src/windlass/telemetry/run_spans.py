@@ -11,6 +11,7 @@ from typing import final
 import msgspec
 from msgspec.structs import replace
 
+from windlass.core.errors import Fault
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
@@ -35,7 +36,6 @@ from windlass.core.events import (
     UndoPlanned,
     UsageDelta,
 )
-from windlass.core.faults import Fault
 from windlass.core.messages import Charge, Ledger, ToolCall
 from windlass.core.setup import Setup
 from windlass.core.state import State

@@ -7,8 +7,17 @@ from msgspec.structs import replace
 from windlass.core.errors import ConfigError, NothingToDo, QuestionDecided
 from windlass.core.events import CallAnswered, CallJudged, Fact, MailRefused, RunEnded
 from windlass.core.mail import AnswerMail, MailReceipt
-from windlass.core.questions import CLOCK, EXPIRED_DENIAL, Decision
-from windlass.core.verdicts import Allow, AllowAlways, Ask, Deny, Modify, PersonAnswer
+from windlass.core.verdicts import (
+    CLOCK,
+    EXPIRED_DENIAL,
+    Allow,
+    AllowAlways,
+    Ask,
+    Decision,
+    Deny,
+    Modify,
+    PersonAnswer,
+)
 from windlass.ports import Journal
 from windlass.testing.journals import (
     SESSION,

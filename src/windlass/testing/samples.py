@@ -5,9 +5,9 @@ from decimal import Decimal
 
 from msgspec.structs import replace
 
-from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.context_facts import UndoneCall
 from windlass.core.control_facts import NestedQuestion
+from windlass.core.errors import Fault
 from windlass.core.events import (
     AnswerForwarded,
     AttemptFailed,
@@ -41,7 +41,6 @@ from windlass.core.events import (
     StepProposed,
     UndoPlanned,
 )
-from windlass.core.faults import Fault
 from windlass.core.limits import Amount, Budget, Limits, RaisedLimits, SessionLimits
 from windlass.core.messages import (
     ArgumentChange,
@@ -60,7 +59,7 @@ from windlass.core.messages import (
     Usage,
     UserMessage,
 )
-from windlass.core.setup import ModelInfo, Price, Setup, digest
+from windlass.core.setup import Compaction, Hydration, ModelInfo, Price, Reference, Setup, digest
 from windlass.core.verdicts import Allow, Ask, Deny, Grant, InvalidCall, Modify
 
 

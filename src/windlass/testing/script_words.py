@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from windlass.core.errors import ModelError
+from windlass.core.errors import FaultKind, ModelError
 from windlass.core.events import (
     CallDelta,
     ReplyEnd,
@@ -14,7 +14,6 @@ from windlass.core.events import (
     ThinkingDelta,
     UsageDelta,
 )
-from windlass.core.faults import FaultKind
 from windlass.core.messages import Usage
 
 

@@ -15,10 +15,10 @@ from typing import Any, cast
 
 from msgspec.structs import replace as replace_struct
 
-from windlass.core.call_preview import CallPreview
 from windlass.core.decide.undoing import undo_tool_name
 from windlass.core.errors import ModelRetry
 from windlass.core.moves import ClearedCall
+from windlass.core.verdicts import CallPreview
 from windlass.tools.attempts import (
     AttemptOutcome,
     ToolAttempt,

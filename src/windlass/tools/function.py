@@ -25,10 +25,10 @@ from typing import (
 
 import msgspec
 
-from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.messages import Effect, Label, ToolSpec
 from windlass.core.suggestions import suggest_names
+from windlass.core.verdicts import CallPreview
 from windlass.logs import get_logger
 from windlass.ports import CallerRun
 from windlass.tools.process_calls import FunctionAddress, locate_function

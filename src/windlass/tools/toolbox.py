@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolResult, ToolSpec
 from windlass.core.moves import ClearedCall
 from windlass.core.setup import ARTIFACT_READER
 from windlass.core.suggestions import suggest_names
+from windlass.core.verdicts import CallPreview
 from windlass.logs import get_logger
 from windlass.ports import CallContext, CallerRun, ReconcileOutcome
 from windlass.tools.artifacts import (

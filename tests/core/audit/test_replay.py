@@ -10,9 +10,9 @@ from facts import MODEL, SESSION, Story, failed_attempt, make_call, value_result
 from proof.simulate import draw_plan, play_plan
 from windlass.core.audit.differences import OtherRules, ReplayDifference
 from windlass.core.audit.replay import replay
-from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide.next_move import decide
 from windlass.core.decide.repeating import REPEAT_NOTE
+from windlass.core.errors import Fault
 from windlass.core.events import (
     RULES_VERSION,
     AttemptStarted,
@@ -41,12 +41,11 @@ from windlass.core.events import (
     SteeringTaken,
     StepProposed,
 )
-from windlass.core.faults import Fault
 from windlass.core.fold.run import fold
 from windlass.core.limits import Amount, Budget, Limits
 from windlass.core.messages import AssistantMessage, TextPart, ToolResult
 from windlass.core.moves import LookUp, RecallKnowledge, Summarize
-from windlass.core.setup import LoopPolicy, digest
+from windlass.core.setup import Compaction, Hydration, LoopPolicy, Reference, digest
 from windlass.core.verdicts import Allow, Ask, Deny
 
 SEEDS = 300

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from facts import MODEL, SESSION, Story, failed_attempt, make_call, make_charge, make_setup
-from windlass.core.context import Compaction, CompactionMethod
 from windlass.core.decide.compacting import left_out_note, plan_compaction
 from windlass.core.decide.next_move import decide
 from windlass.core.decide.reserving import estimate_tokens
@@ -18,7 +17,7 @@ from windlass.core.fold.run import fold
 from windlass.core.limits import Amount, Budget, Limits
 from windlass.core.messages import TextPart, ToolResults, UserMessage
 from windlass.core.moves import Compact, DrawBudget, EndRun, RequestReply, Summarize
-from windlass.core.setup import ModelInfo
+from windlass.core.setup import Compaction, CompactionMethod, ModelInfo
 from windlass.testing.prompts import check_prompt
 
 WORDS = "word " * 80

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from facts import SESSION, Story, make_call, make_setup, make_spec, value_result
-from windlass.core.context import Hydration, Reference
 from windlass.core.decide.lookups import REFERENCE_MAX, build_findings_note, plan_lookups
 from windlass.core.events import CallFinished, CallJudged, LookupsPlanned
 from windlass.core.fold.run import fold
 from windlass.core.limits import Limits, SessionLimits
 from windlass.core.messages import CallOutcome, ImagePart, TextPart, ToolResult, UserMessage
 from windlass.core.moves import JudgeCalls, LookUp, RequestReply, RunCalls, WaitForAnswers
-from windlass.core.setup import LoopPolicy, Setup, ToolChoice, digest
+from windlass.core.setup import Hydration, LoopPolicy, Reference, Setup, ToolChoice, digest
 from windlass.core.verdicts import Allow, Ask, Deny, Modify
 from windlass.testing.prompts import check_prompt
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from facts import MODEL, PRICE, SESSION, Story, failed_attempt, make_call, make_charge, make_spec
-from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide.next_move import decide
 from windlass.core.decide.repeating import REPEAT_NOTE
+from windlass.core.errors import Fault
 from windlass.core.events import (
     CallJudged,
     CallWaiting,
@@ -24,7 +24,6 @@ from windlass.core.events import (
     SteeringTaken,
     StopReason,
 )
-from windlass.core.faults import Fault
 from windlass.core.limits import Budget, Limits
 from windlass.core.messages import (
     AssistantMessage,
@@ -49,7 +48,7 @@ from windlass.core.moves import (
     TakeSteering,
     WaitForAnswers,
 )
-from windlass.core.setup import LoopPolicy, ModelInfo, RetryPolicy
+from windlass.core.setup import Compaction, Hydration, LoopPolicy, ModelInfo, Reference, RetryPolicy
 from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, OutputMismatch
 
 ANSWER = LoopPolicy(on_limit="answer")

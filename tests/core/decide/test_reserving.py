@@ -41,7 +41,7 @@ from windlass.core.messages import (
 from windlass.core.moves import RequestReply
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.state import PromptMeasure, State
-from windlass.core.token_bounds import MEDIA_TOKENS
+from windlass.core.transcript import MEDIA_TOKENS
 from windlass.core.view import Prompt
 from windlass.models.openai.chat import OpenAIChat
 from windlass.models.options import ModelOptions

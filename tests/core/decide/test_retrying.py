@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from facts import failed_attempt, make_fault
 from windlass.core.decide.retrying import backoff_s, can_retry_same_model
+from windlass.core.errors import Fault
 from windlass.core.events import AttemptFailed
-from windlass.core.faults import Fault
 from windlass.core.setup import LoopPolicy, RetryPolicy
 
 

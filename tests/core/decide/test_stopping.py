@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from facts import Story, failed_attempt, make_call
-from windlass.core.decide.stopping import check_exhausted, check_time_limits, explain_no_room
+from windlass.core.decide.next_move import check_exhausted, check_time_limits, explain_no_room
 from windlass.core.events import (
     BudgetAllotted,
     CallFinished,

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from facts import MODEL, Story, make_call
-from windlass.core.context import Compaction
-from windlass.core.decide.summarizing import (
+from windlass.core.decide.compacting import (
     PIECE_MAX,
     SUMMARY_HEADER,
     SUMMARY_SYSTEM,
@@ -16,7 +15,7 @@ from windlass.core.decide.summarizing import (
 from windlass.core.limits import Limits
 from windlass.core.messages import TextPart, ThinkingPart, UserMessage
 from windlass.core.moves import RequestReply, Summarize
-from windlass.core.setup import ModelInfo
+from windlass.core.setup import Compaction, ModelInfo
 from windlass.testing.prompts import check_prompt
 
 

@@ -34,7 +34,7 @@ from windlass.core.moves import (
     WaitForAnswers,
 )
 from windlass.core.setup import LoopPolicy
-from windlass.core.token_bounds import message_tokens_max
+from windlass.core.transcript import message_tokens_max
 from windlass.core.verdicts import Allow, Ask, Deny
 from windlass.testing.prompts import check_prompt
 

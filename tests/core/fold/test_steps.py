@@ -3,7 +3,6 @@
 from decimal import Decimal
 
 from facts import MODEL, Story, failed_attempt, make_call, make_charge
-from windlass.core.context import Compaction
 from windlass.core.events import (
     AttemptStarted,
     BudgetAllotted,
@@ -15,7 +14,7 @@ from windlass.core.events import (
 from windlass.core.limits import Amount, Budget
 from windlass.core.messages import AssistantMessage, TextPart, Usage, UserMessage
 from windlass.core.moves import RequestReply
-from windlass.core.setup import ModelInfo
+from windlass.core.setup import Compaction, ModelInfo
 from windlass.core.verdicts import Allow, Deny, OutputMismatch
 
 RESERVED = Reservation(100, 50, Decimal("0.25"))

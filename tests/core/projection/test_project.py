@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from windlass.core.control_facts import NestedQuestion
+from windlass.core.errors import Fault
 from windlass.core.events import (
     AttemptDiscarded,
     AttemptFailed,
@@ -40,7 +41,6 @@ from windlass.core.events import (
     ThinkingDelta,
     UsageDelta,
 )
-from windlass.core.faults import Fault
 from windlass.core.limits import RaisedLimits
 from windlass.core.messages import (
     AssistantMessage,

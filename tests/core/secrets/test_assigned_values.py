@@ -5,7 +5,7 @@ import random
 import pytest
 
 from windlass.core.secrets.mask import Mask
-from windlass.core.secrets.mask_stream import TextStreamMask, ValueHeads
+from windlass.core.secrets.mask_pieces import TextStreamMask, ValueHeads
 
 pytestmark = pytest.mark.contract("G8")
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec import inspect as types
 from msgspec.structs import replace
 
+from windlass.core.errors import Fault
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
@@ -41,7 +42,6 @@ from windlass.core.events import (
     TextDelta,
     ThinkingDelta,
 )
-from windlass.core.faults import Fault
 from windlass.core.messages import (
     AssistantMessage,
     FilePart,
@@ -54,8 +54,7 @@ from windlass.core.messages import (
 )
 from windlass.core.secrets import key_shapes
 from windlass.core.secrets.mask import Mask
-from windlass.core.secrets.mask_pieces import PieceMask
-from windlass.core.secrets.mask_stream import HELD_CHARS_MAX, TextStreamMask, ValueHeads
+from windlass.core.secrets.mask_pieces import HELD_CHARS_MAX, PieceMask, TextStreamMask, ValueHeads
 from windlass.core.secrets.secret import Secret, live_secret_values
 from windlass.core.setup import ModelInfo, Setup
 from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, Modify, OutputMismatch

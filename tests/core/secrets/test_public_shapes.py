@@ -11,8 +11,7 @@ import pytest
 from windlass.core.events import CallDelta, ContentPiece, ReplyEnd
 from windlass.core.secrets import key_shapes, public_shapes
 from windlass.core.secrets.mask import Mask
-from windlass.core.secrets.mask_pieces import PieceMask
-from windlass.core.secrets.mask_stream import TextStreamMask, ValueHeads
+from windlass.core.secrets.mask_pieces import PieceMask, TextStreamMask, ValueHeads
 from windlass.core.secrets.public_shapes import PUBLIC_SHAPES, PublicShape
 
 pytestmark = pytest.mark.contract("G8")

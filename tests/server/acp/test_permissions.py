@@ -18,11 +18,10 @@ from acp.schema import (
 from msgspec.structs import replace
 
 from windlass import Agent, answer, tool
-from windlass.core.call_preview import CallPreview
 from windlass.core.events import CallAnswered
 from windlass.core.projection.project import project_events
 from windlass.core.projection.runs import OpenQuestion
-from windlass.core.verdicts import Allow, Deny
+from windlass.core.verdicts import Allow, CallPreview, Deny
 from windlass.gates.presets import ask
 from windlass.journals.memory import MemoryJournal
 from windlass.server.acp.permissions import PermissionRequests, make_options

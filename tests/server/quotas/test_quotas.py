@@ -13,7 +13,7 @@ from typing_extensions import override
 from service import DirectClient, RunningService, run_service
 from windlass import Agent
 from windlass.core.limits import Amount
-from windlass.core.session_query import SessionPage
+from windlass.core.session_summary import SessionPage
 from windlass.core.setup import ModelInfo, Price
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import SharedRecord

@@ -11,9 +11,9 @@ from windlass.cli.chat.state import ChatState, PromptTask, ResumeTask, UndoTask
 from windlass.cli.screen import CALL_STYLE
 from windlass.cli.session_picker import format_age, pick_session
 from windlass.cli.tools import show_tools
-from windlass.core.context import Compaction
 from windlass.core.errors import ConfigError
 from windlass.core.fold.run import fold
+from windlass.core.setup import Compaction
 from windlass.core.suggestions import suggest_names
 from windlass.journals.forking import fork as fork_session
 from windlass.models.vendors import load_vendors

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from windlass.core.context import Hydration, Reference
 from windlass.core.messages import CallOutcome, ContentPart, TextPart, ToolCall, UserMessage
-from windlass.core.setup import Setup, digest
+from windlass.core.setup import Hydration, Reference, Setup, digest
 
 CHARS_PER_TOKEN = 4
 REFERENCE_MAX = 2_000

@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
+from windlass.core.errors import Fault
 from windlass.core.events import AttemptFailed
-from windlass.core.faults import Fault
 from windlass.core.setup import LoopPolicy, ModelInfo, RetryPolicy, Setup
 from windlass.core.state import RunState
 

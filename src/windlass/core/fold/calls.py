@@ -25,13 +25,13 @@ from windlass.core.events import (
     RunEnded,
     RunResumed,
 )
-from windlass.core.fold.deaths import pardon_call
 from windlass.core.fold.phases import (
     CALL_PHASES,
     PhaseChange,
     classify_fact,
     classify_resume,
     next_phase,
+    pardon_call,
 )
 from windlass.core.json_repair.strict import BrokenJson, ReadJson, read_strict
 from windlass.core.messages import (
@@ -43,7 +43,6 @@ from windlass.core.messages import (
     ToolResult,
     ToolResults,
 )
-from windlass.core.questions import GivenAnswer, QuestionTerms, classify_answer, tally
 from windlass.core.setup import Setup, ToolChoice, digest
 from windlass.core.state import (
     CallPhase,
@@ -56,7 +55,18 @@ from windlass.core.state import (
     mark_artifacts,
 )
 from windlass.core.tool_search import rewrap_call
-from windlass.core.verdicts import Allow, AnswerVerdict, Ask, Deny, InvalidCall, Modify
+from windlass.core.verdicts import (
+    Allow,
+    AnswerVerdict,
+    Ask,
+    Deny,
+    GivenAnswer,
+    InvalidCall,
+    Modify,
+    QuestionTerms,
+    classify_answer,
+    tally,
+)
 
 UNREADABLE_MAX = 200
 """Characters kept in the transcript of arguments that are not JSON."""

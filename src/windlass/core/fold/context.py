@@ -38,8 +38,7 @@ from windlass.core.state import (
     add_messages,
     mark_artifacts,
 )
-from windlass.core.token_bounds import framing_tokens_max, message_tokens_max
-from windlass.core.transcript import Transcript
+from windlass.core.transcript import Transcript, framing_tokens_max, message_tokens_max
 
 MASK_MIN = 200
 """Characters from which on a result is worth masking."""

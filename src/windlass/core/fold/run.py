@@ -9,7 +9,6 @@ from functools import reduce
 
 from msgspec.structs import replace
 
-from windlass.core.conversation import find_conversation_fault
 from windlass.core.decide.reserving import worst_case_charge
 from windlass.core.events import (
     AttemptFailed,
@@ -63,7 +62,7 @@ from windlass.core.fold.control import (
     apply_control_fact,
     raise_setup,
 )
-from windlass.core.fold.deaths import blame_call, find_fruitless, measure_progress
+from windlass.core.fold.phases import blame_call, find_fruitless, measure_progress
 from windlass.core.fold.steps import (
     apply_attempt_failed,
     apply_attempt_started,
@@ -93,6 +92,7 @@ from windlass.core.state import (
     measure_setup,
 )
 from windlass.core.text_clip import clip_line
+from windlass.core.transcript import find_conversation_fault
 
 TITLE_CHARS_MAX = 120
 """Length of the title of a session, in characters."""

@@ -13,21 +13,19 @@ import msgspec
 
 from windlass.core.json_repair.strict import (
     CROWDED,
-    BrokenJson,
-    ReadJson,
-    is_crowded,
-    note_change,
-    put_field,
-    read_strict,
-    same_json,
-)
-from windlass.core.json_repair.strings import (
     KEY_AHEAD,
     QUOTES,
+    BrokenJson,
+    ReadJson,
     StringRole,
     UnreadableJson,
     escape_controls,
+    is_crowded,
+    note_change,
+    put_field,
     read_quoted,
+    read_strict,
+    same_json,
 )
 from windlass.core.messages import ArgumentChange
 from windlass.core.schema import JsonValue, ValuePath

@@ -4,11 +4,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from windlass.core.call_preview import CallPreview
+from windlass.core.errors import Fault, Outcome
 from windlass.core.events import RunPaused
-from windlass.core.faults import Fault, Outcome
 from windlass.core.limits import RaisedLimits
 from windlass.core.messages import Ledger
+from windlass.core.verdicts import CallPreview
 
 
 class RunView(msgspec.Struct, frozen=True, gc=False):

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from windlass.core.context_facts import UndoneCall
 from windlass.core.control_facts import NestedQuestion
+from windlass.core.errors import Fault
 from windlass.core.events import (
     CallFinished,
     CallJudged,
@@ -22,7 +23,6 @@ from windlass.core.events import (
     RunStarted,
     StepProposed,
 )
-from windlass.core.faults import Fault
 from windlass.core.messages import (
     AssistantMessage,
     CallOutcome,

@@ -9,17 +9,14 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from windlass.core.secrets.assigned_values import (
+from windlass.core.secrets.key_judges import (
     ASSIGNED_NAMES,
     ASSIGNED_RUN,
     CONTEXT_CHARS,
-    judge_assigned,
-    may_assign,
-)
-from windlass.core.secrets.key_judges import (
     WINDOW_CHARS,
     KeyJudge,
     Span,
+    judge_assigned,
     judge_aws_key,
     judge_jwt,
     judge_letters,
@@ -27,6 +24,7 @@ from windlass.core.secrets.key_judges import (
     judge_pem,
     judge_public,
     judge_token,
+    may_assign,
 )
 from windlass.core.secrets.public_shapes import PUBLIC_SHAPES, Alphabet
 

@@ -14,9 +14,14 @@ from windlass.core.events import CallAnswered, Fact, RunStarted, SteeringGiven
 from windlass.core.messages import ToolSpec
 from windlass.core.secrets import key_shapes
 from windlass.core.secrets.fact_masks import FactMask, join_texts
-from windlass.core.secrets.joined_lines import join_lines, may_be_broken, squeeze_lines
 from windlass.core.secrets.secret import Secret
-from windlass.core.secrets.value_forms import broken_forms, encoded_forms
+from windlass.core.secrets.value_forms import (
+    broken_forms,
+    encoded_forms,
+    join_lines,
+    may_be_broken,
+    squeeze_lines,
+)
 from windlass.core.setup import Setup
 
 VALUE_CHARS_MIN = 6

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from windlass.core.errors import WindlassError
 from windlass.core.events import Fact
-from windlass.core.fold.questions import touches_questions
+from windlass.core.fold.control import touches_questions
 from windlass.journals.session_rows import (
     CHANGING_COLUMNS,
     SESSION_COLUMNS,

@@ -18,8 +18,7 @@ from windlass.core.decide.reserving import budget_window
 from windlass.core.errors import JournalCorrupt, SessionBusy
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
-from windlass.core.session_query import PagePlace, SessionQuery
-from windlass.core.session_summary import SessionSummary
+from windlass.core.session_summary import PagePlace, SessionQuery, SessionSummary
 from windlass.journals.answer_proofs import find_unsigned_answers
 from windlass.journals.chain import RecordProblem
 from windlass.journals.codec import blob_name

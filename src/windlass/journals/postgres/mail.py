@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from windlass.core.errors import JournalCorrupt
 from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt, lane_of
-from windlass.core.questions import QuestionRow
+from windlass.core.verdicts import QuestionRow
 from windlass.journals.answer_proofs import sign_answer
 from windlass.journals.mail_rules import (
     LaneCounters,

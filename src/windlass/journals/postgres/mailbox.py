@@ -7,7 +7,7 @@ from typing import TypeVar
 from typing_extensions import override
 
 from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt
-from windlass.core.questions import QuestionRow
+from windlass.core.verdicts import QuestionRow
 from windlass.journals.answer_proofs import check_answer_post, find_answer_problem, find_proven
 from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection

@@ -10,8 +10,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from windlass.core.events import Fact
-from windlass.core.session_query import PagePlace, SessionQuery
-from windlass.core.session_summary import SessionSummary
+from windlass.core.session_summary import PagePlace, SessionQuery, SessionSummary
 from windlass.journals.budget_math import BudgetSum
 from windlass.journals.chain import ChainLink, RecordProblem, chain_root, walk_chain
 from windlass.journals.codec import check_blob

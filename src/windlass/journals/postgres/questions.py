@@ -7,8 +7,8 @@ alike, so they wait for one another and never deadlock.
 from collections.abc import Mapping, Sequence
 
 from windlass.core.events import Fact
-from windlass.core.fold.questions import advance_questions
-from windlass.core.questions import QuestionRow
+from windlass.core.fold.control import advance_questions
+from windlass.core.verdicts import QuestionRow
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.question_rules import (
     AnswerPost,

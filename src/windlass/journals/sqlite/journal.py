@@ -20,8 +20,7 @@ from typing_extensions import override
 from windlass.core.errors import ConfigError, JournalCorrupt
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
-from windlass.core.session_query import PagePlace, SessionQuery
-from windlass.core.session_summary import SessionSummary
+from windlass.core.session_summary import PagePlace, SessionQuery, SessionSummary
 from windlass.journals.budget_math import ShareChange
 from windlass.journals.chain import RecordProblem
 from windlass.journals.leases import FileLeaseTable, HeldLease

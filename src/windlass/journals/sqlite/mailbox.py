@@ -9,7 +9,7 @@ from typing import TypeVar
 from typing_extensions import override
 
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
-from windlass.core.questions import QuestionRow
+from windlass.core.verdicts import QuestionRow
 from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.sqlite import mail

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from windlass.core.events import Fact
-from windlass.core.session_query import PagePlace, SessionQuery, find_tree
-from windlass.core.session_summary import SessionSummary
+from windlass.core.session_summary import PagePlace, SessionQuery, SessionSummary, find_tree
 from windlass.journals.chain import RecordProblem
 from windlass.journals.codec import blob_name
 from windlass.journals.session_rows import SessionEnd, find_row_problems

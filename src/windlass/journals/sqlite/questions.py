@@ -7,8 +7,8 @@ reading a row and writing it.
 from collections.abc import Sequence
 
 from windlass.core.events import Fact
-from windlass.core.fold.questions import advance_questions
-from windlass.core.questions import QuestionRow
+from windlass.core.fold.control import advance_questions
+from windlass.core.verdicts import QuestionRow
 from windlass.journals.question_rules import (
     AnswerPost,
     decide_question,

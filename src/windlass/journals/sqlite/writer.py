@@ -24,7 +24,7 @@ import apsw
 
 from windlass.core.errors import JournalFailed, WindlassError
 from windlass.core.events import CallAnswered, Fact
-from windlass.core.fold.questions import touches_questions
+from windlass.core.fold.control import touches_questions
 from windlass.journals.session_rows import PendingAppend, SessionEnd
 from windlass.journals.sqlite.anchors import AnchorBook, NewAnchor
 from windlass.journals.sqlite.open_files import OpenFiles, keep_side_files

@@ -12,8 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from windlass.core.errors import ModelError
-from windlass.core.faults import RETRYABLE_KINDS, FaultKind
+from windlass.core.errors import RETRYABLE_KINDS, FaultKind, ModelError
 from windlass.models.http.rate_limits import read_rate_limits, retry_after_s
 from windlass.models.prices import suggest_models
 from windlass.models.reading import refused_call_note

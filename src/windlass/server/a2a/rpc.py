@@ -9,8 +9,7 @@ import msgspec
 from windlass.core.errors import WindlassError
 from windlass.core.projection.runs import RunView
 from windlass.core.projection.view import Projection
-from windlass.core.session_query import SessionQuery
-from windlass.core.session_summary import SessionState
+from windlass.core.session_summary import SessionQuery, SessionState
 from windlass.server.a2a.exchange import (
     TaskExchange,
     find_task,

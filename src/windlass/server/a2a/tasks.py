@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.core.faults import Outcome
+from windlass.core.errors import Outcome
 from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart
 from windlass.core.projection.entries import PromptEntry, SteeringEntry
 from windlass.core.projection.runs import OpenQuestion, RunView

@@ -11,15 +11,15 @@ from windlass.core.errors import (
     FolderNotTrusted,
     ForOperator,
     NothingToDo,
-    RunFailed,
+    Outcome,
     SessionBusy,
     SetupDrifted,
     WindlassError,
 )
-from windlass.core.faults import Outcome
 from windlass.core.messages import Usage
 from windlass.core.projection.runs import RunView
 from windlass.core.projection.view import Projection
+from windlass.core.result import RunFailed
 from windlass.project.snapshot import ProjectSnapshot
 from windlass.project.trust import explain_no_trust
 

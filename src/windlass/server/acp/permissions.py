@@ -20,10 +20,9 @@ from acp.schema import (
 )
 
 from windlass.agent.answering import answer
-from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError, ForOperator, NothingToDo
 from windlass.core.projection.runs import OpenQuestion
-from windlass.core.verdicts import Allow, AllowAlways, Deny, PersonAnswer
+from windlass.core.verdicts import Allow, AllowAlways, CallPreview, Deny, PersonAnswer
 from windlass.logs import get_logger
 from windlass.ports import Journal
 from windlass.server.acp.tool_calls import (

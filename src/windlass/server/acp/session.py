@@ -18,16 +18,14 @@ from windlass.agent.call_previews import preview_call
 from windlass.agent.control import cancel, wait_for_change, wait_for_work
 from windlass.agent.options import build_mask
 from windlass.agent.runs import PAUSED_OUTCOMES, RELEASE_GRACE_S
-from windlass.core.call_preview import CallPreview
-from windlass.core.errors import ModelRetry, NothingToDo, SessionBusy, WindlassError
+from windlass.core.errors import ModelRetry, NothingToDo, Outcome, SessionBusy, WindlassError
 from windlass.core.events import RunEnded
-from windlass.core.faults import Outcome
 from windlass.core.projection.changes import forget_streamed_text
 from windlass.core.projection.project import apply_event, project_events
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.core.result import Question
-from windlass.core.verdicts import PersonAnswer
+from windlass.core.verdicts import CallPreview, PersonAnswer
 from windlass.logs import get_logger
 from windlass.ports import Journal
 from windlass.project.agent_session import AgentSession

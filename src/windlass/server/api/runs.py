@@ -14,8 +14,7 @@ from windlass.core.messages import ContentPart, Label, Usage
 from windlass.core.projection.entries import SteeringEntry
 from windlass.core.projection.runs import OpenQuestion, RunStatus, RunView
 from windlass.core.projection.view import Entry
-from windlass.core.session_query import SessionQuery
-from windlass.core.session_summary import SessionState
+from windlass.core.session_summary import SessionQuery, SessionState
 from windlass.server.api.session_records import SessionReply, session_address, session_reply
 from windlass.server.messages import SSE_TYPE, HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.multiplex import SESSIONS_MAX, MultiplexedStream, read_places

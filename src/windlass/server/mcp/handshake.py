@@ -15,7 +15,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from msgspec import UNSET, UnsetType
 
 from windlass.core.errors import WindlassError
-from windlass.core.session_query import SessionQuery
+from windlass.core.session_summary import SessionQuery
 from windlass.server.access import Caller
 from windlass.server.client_run import ClientRun
 from windlass.server.errors import ApiError, api_error_from

@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 
-from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Label, ToolSpec
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import CallView, Projection, ReplyEntry
 from windlass.core.state import State
-from windlass.core.verdicts import Allow, Deny, Modify
+from windlass.core.verdicts import Allow, CallPreview, Deny, Modify
 from windlass.gates.globs import MatchResult
 from windlass.gates.grants import make_grant
 from windlass.gates.patterns import PreparedCall, parse_pattern

@@ -13,8 +13,7 @@ import msgspec
 
 from windlass.agent.build import parts_of
 from windlass.core.projection.project import apply_event
-from windlass.core.session_query import SessionQuery
-from windlass.core.session_summary import SessionSummary
+from windlass.core.session_summary import SessionQuery, SessionSummary
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.feed import FeedSubscription

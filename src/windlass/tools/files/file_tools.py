@@ -15,9 +15,9 @@ from typing import Annotated, Any
 from msgspec import Meta
 from msgspec.structs import replace as struct_replace
 
-from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ModelRetry
 from windlass.core.messages import ContentPart, ImagePart
+from windlass.core.verdicts import CallPreview
 from windlass.tools.files.edits import (
     TEXT_CHARS_MAX,
     Edit,

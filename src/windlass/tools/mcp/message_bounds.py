@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
-from windlass.core.json_bounds import count_keys, cut_escapes, cut_strings
+from windlass.core.json_repair.strict import count_keys, cut_escapes, cut_strings
 from windlass.readers.pool import ReaderJob, ReaderPool
 
 KEYS_MAX = 100_000

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from windlass.core.json_bounds import has_many_keys
+from windlass.core.json_repair.strict import has_many_keys
 from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart, ToolResult
 from windlass.tools.mcp.message_bounds import COMMAS_MAX, KEYS_MAX
 from windlass.tools.results import encode_compact, is_large
