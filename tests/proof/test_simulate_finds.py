@@ -97,6 +97,8 @@ STOPPED_WHILE_ITS_REPLY_IS_WRITTEN = (8317044, 8331555)
 """A run, or one that works for it, is stopped after its reply came and before it is on record."""
 SPOKEN_TO_BEHIND_ITS_END = (8314783,)
 """A driver refuses messages after the end of its run, and a second process looks for the run."""
+DOUBTED_AFTER_IT_WAS_MODIFIED = (8301987, 8312255, 8315621)
+"""A write whose arguments the gate changed had not happened, and is judged again."""
 COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
 """A message cancels or releases a run while it waits for a reply."""
 
@@ -123,6 +125,7 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
         *DOUBTED_WHILE_ITS_SUB_AGENT_WAITS,
         *STOPPED_WHILE_ITS_REPLY_IS_WRITTEN,
         *SPOKEN_TO_BEHIND_ITS_END,
+        *DOUBTED_AFTER_IT_WAS_MODIFIED,
         *COUNTED_BY_A_BUDGET,
     ],
 )

@@ -103,7 +103,7 @@ class _PermissionBook:
         if before is not None:  # The call was interrupted, and its outcome was looked up.
             arguments = before
         else:
-            arguments = fact.arguments or looked_up or json.loads(self.calls[call_id].arguments)
+            arguments = fact.arguments or json.loads(self.calls[call_id].arguments)
             self._check_verdict(fact, arguments)
         if isinstance(verdict, Ask):
             self.asked[call_id] = (verdict.arguments or arguments, verdict)

@@ -61,31 +61,42 @@ async def judge_call(
     refusal = _refuse_call(proposed_call, spec)
     if refusal is not None:
         return CallJudged(call.id, refusal)
-    prepared = prepare_arguments(
-        call.arguments, world.schemas[spec.name], cut=proposed_call.maybe_cut_off
-    )
+    return await judge_known_call(call, spec, world, state, cut=proposed_call.maybe_cut_off)
+
+
+async def judge_known_call(
+    call: ToolCall, spec: ToolSpec, world: World, state: State, *, cut: bool = False
+) -> CallJudged:
+    """Return the verdict on a call of a tool that exists, from the arguments that its model wrote.
+
+    `cut`: the end of the reply may be missing.
+    """
+    prepared = prepare_arguments(call.arguments, world.schemas[spec.name], cut=cut)
     if isinstance(prepared, RefusedArguments):
         message = f"{call.name}: {prepared.message}"
         return CallJudged(call.id, InvalidCall(prepared.code, message))
     arguments = prepared.arguments
     if repeats_write(state, call.id, spec, arguments):
         return CallJudged(call.id, _repeated_write(call))
-    verdict = await judge_arguments(call, spec, arguments, world, state)
+    verdict = await _judge_arguments(call, spec, arguments, world, state)
     effective_arguments = _new_arguments(verdict)
     if effective_arguments is None:
         effective_arguments = arguments
     if isinstance(verdict, Ask):
         verdict = await _refuse_if_hopeless(verdict, call, effective_arguments, world)
+    known = find_call(state, call.id)
+    # Named also if they replace those of a verdict that is not believed.
+    is_judged_again = known is not None and known.arguments is not None
     return CallJudged(
         call.id,
         verdict,
-        arguments if prepared.changes else None,
+        arguments if prepared.changes or is_judged_again else None,
         prepared.changes,
         world.tools.resource_of(call.name, effective_arguments),
     )
 
 
-async def judge_arguments(
+async def _judge_arguments(
     call: ToolCall, spec: ToolSpec, arguments: dict[str, Any], world: World, state: State
 ) -> Verdict:
     """Return what the gate decides about a call, or a question about one from elsewhere."""

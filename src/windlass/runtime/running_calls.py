@@ -29,10 +29,10 @@ from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import ClearedCall, RunCalls
 from windlass.core.result import Question
 from windlass.core.state import State, find_call
-from windlass.core.verdicts import Allow, Ask, PersonAnswer, Verdict
+from windlass.core.verdicts import Allow, Ask, PersonAnswer
 from windlass.ports import CallContext, ModelRequest, UndoableTools, World, WrittenReply
 from windlass.runtime.in_flight import InFlight
-from windlass.runtime.judging import judge_arguments
+from windlass.runtime.judging import judge_known_call
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.suspect_turn import PROCESS_TURN
 
@@ -76,7 +76,7 @@ async def _reconcile_call(
         case ToolResult() as result:
             return await _finish_interrupted(cleared, result, recorder, in_flight)
         case "not_done":
-            return CallJudged(call.id, await _allow_again(cleared, world, recorder.state))
+            return await _judge_undone(cleared, world, recorder.state)
         case "unknown" if move.ask_if_unknown:
             question = f"{call.name} was interrupted and may have taken effect. Run it again?"
             return CallJudged(call.id, Ask(question, "interrupted"))
@@ -86,16 +86,16 @@ async def _reconcile_call(
             return await _finish_interrupted(cleared, result, recorder, in_flight)
 
 
-async def _allow_again(cleared: ClearedCall, world: World, state: State) -> Verdict:
+async def _judge_undone(cleared: ClearedCall, world: World, state: State) -> CallJudged:
     """Return the verdict on a write that had not happened: it was allowed, unless that is doubted.
 
-    Then only the gate decides, or a person whom it asks.
+    Then it is judged as if it had not started, from what the model wrote: what a gate or a person
+    is said to have made of it is not believed either.
     """
     known = find_call(state, cleared.call.id)
     if known is not None and known.doubted:
-        arguments = known.decoded_arguments
-        return await judge_arguments(cleared.call, cleared.spec, arguments, world, state)
-    return Allow("reconcile: it had not happened")
+        return await judge_known_call(cleared.call, cleared.spec, world, state)
+    return CallJudged(cleared.call.id, Allow("reconcile: it had not happened"))
 
 
 async def _finish_interrupted(

@@ -46,7 +46,7 @@ from windlass.core.limits import Amount, Budget, Limits
 from windlass.core.messages import AssistantMessage, TextPart, ToolResult
 from windlass.core.moves import LookUp, RecallKnowledge, Summarize
 from windlass.core.setup import Compaction, Hydration, LoopPolicy, Reference, digest
-from windlass.core.verdicts import Allow, Ask, Deny
+from windlass.core.verdicts import Allow, Ask, Deny, Modify, Verdict
 
 SEEDS = 300
 CHUNK = 50
@@ -310,6 +310,15 @@ def test_a_write_that_a_crash_interrupted_is_settled_and_never_just_started() ->
     assert difference([*facts, not_done]) is None
     assert difference([*facts, CallJudged("c1", Ask("Again?"), at=99.0)]) is not None
     assert difference([*facts, CallJudged("c1", Deny("no"), at=99.0)]) is not None
+
+
+@pytest.mark.parametrize("verdict", [Allow(), Modify({}, "safer"), Ask("May I?"), Deny("no")])
+def test_a_doubted_write_that_was_not_done_is_judged_by_the_gate(verdict: Verdict) -> None:
+    """D3, J8: whatever the gate says of it."""
+    story = Story().start_run().take_calls(make_call("c1", "send")).allow_calls("c1")
+    facts = facts_of(story.start_calls("c1").add(RunResumed(rules=RULES_VERSION, doubted=("c1",))))
+    assert difference([*facts, CallJudged("c1", verdict, {}, at=99.0)]) is None
+    assert difference([*facts, CallStarted("c1", f"{SESSION}/c1", at=99.0)]) is not None
 
 
 def test_only_a_run_that_asks_may_ask_about_what_a_crash_interrupted() -> None:

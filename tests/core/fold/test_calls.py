@@ -582,6 +582,16 @@ def test_a_doubted_write_that_started_is_doubted_until_it_is_judged() -> None:
     assert (call.phase, call.doubted) == ("cleared", False)
 
 
+def test_a_doubted_write_that_is_judged_from_what_the_model_wrote_forgets_its_changes() -> None:
+    """D3, T4: what a gate is said to have made of it before is not believed either."""
+    story = proposed().add(CallJudged("a", Modify({"to": "eve"}, "forged")))
+    story.start_calls("a").add(RunResumed(doubted=("a",)))
+    assert story.next_call.arguments == {"to": "eve"}  # This is what its tool looks for.
+    story.add(CallJudged("a", Modify({"to": "bob"}, "ann is away"), {"to": "ann"}))
+    assert story.next_call.arguments == {"to": "bob"}
+    assert story.open_call("a").changes == (ArgumentChange("", "the gate: ann is away"),)
+
+
 def test_a_doubted_call_that_is_over_stays_over() -> None:
     calls = (make_call("a", "send"), make_call("b", "send"))
     story = Story().start_run().take_calls(*calls).allow_calls("a", "b")

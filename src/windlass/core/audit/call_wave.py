@@ -4,11 +4,13 @@
 tell the possible orders from the impossible ones.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
 from windlass.core.events import CallFinished, CallJudged
 from windlass.core.moves import ClearedCall, RunCalls
+from windlass.core.state import CallState
 from windlass.core.verdicts import Allow, Ask
 
 
@@ -20,19 +22,23 @@ class CallWave:
     running: set[str]
     lost: set[str]
     """Writes that a crash interrupted. They are settled first, and nothing else starts before."""
+    doubted: set[str]
+    """Calls whose permission is not believed: the gate judges them again if they were not done."""
     at_once_max: int
     ask_if_unknown: bool
     had_lost: bool
 
     @classmethod
-    def from_move(cls, move: RunCalls) -> Self:
+    def from_move(cls, move: RunCalls, calls: Iterable[CallState]) -> Self:
+        """Return the wave of a move; `calls` are those of its step."""
         lost = {
             cleared.call.id
             for cleared in move.calls
             if cleared.interrupted and not cleared.repeatable
         }
         waiting = {cleared.call.id: cleared for cleared in move.calls}
-        return cls(waiting, set(), lost, move.at_once_max, move.ask_if_unknown, bool(lost))
+        doubted = {call.id for call in calls if call.doubted}
+        return cls(waiting, set(), lost, doubted, move.at_once_max, move.ask_if_unknown, bool(lost))
 
     @property
     def is_over(self) -> bool:
@@ -73,6 +79,8 @@ class CallWave:
         is_lost = call_id in self.lost
         if isinstance(fact, CallFinished):
             fits = is_lost or fact.result.kind == "unknown"
+        elif call_id in self.doubted:
+            fits = is_lost
         elif isinstance(fact.verdict, Ask):
             fits = self.ask_if_unknown
         else:

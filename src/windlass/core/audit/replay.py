@@ -175,10 +175,10 @@ class _Replayer:
             return self._check_next_verdict(fact)
         if self.wave is not None and not self.wave.is_over:
             return self._check_wave(fact, self.wave)
-        rules = self._check_move(decide(state), fact)
+        rules = self._check_move(state, fact)
         if rules is not None and self.state_before_steering is not None:
             # The move may have been decided before the steering was recorded.
-            rules = self._check_move(decide(self.state_before_steering), fact) and rules
+            rules = self._check_move(self.state_before_steering, fact) and rules
         self.state_before_steering = None
         if _is_disowned_by_fork(state, fact):
             return None
@@ -192,14 +192,15 @@ class _Replayer:
             return None
         return "wait for the model's reply"
 
-    def _check_move(self, move: Move, fact: Fact) -> str | None:
-        """Return None if the move leads to the fact, else what it would lead to."""
+    def _check_move(self, state: State, fact: Fact) -> str | None:
+        """Return None if the next move in a state leads to the fact, else what it would lead to."""
+        move = decide(state)
         match move:
             case JudgeCalls(calls):
                 self.awaiting_verdicts = deque(proposed.call.id for proposed in calls)
                 return self._check_next_verdict(fact)
             case RunCalls():
-                self.wave = CallWave.from_move(move)
+                self.wave = CallWave.from_move(move, state.step_calls)
                 return self._check_wave(fact, self.wave)
             case Summarize(upto=upto):
                 self.summary_upto = upto

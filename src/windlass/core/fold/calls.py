@@ -80,6 +80,9 @@ def apply_call_judged(state: State, fact: CallJudged) -> State:
     call, phase = _move_call(state, fact)
     if call.imported and isinstance(fact.verdict, Allow | Modify):
         raise_illegal_fact(fact, "a person has to be asked about a call of an imported session")
+    if fact.arguments is not None and call.arguments is not None:
+        # It is judged again from what the model wrote, and what was made of that before is void.
+        call = replace(call, arguments=None, changes=())
     changes = (*call.changes, *fact.changes)
     call = replace(call, changes=changes, resource=fact.resource, doubted=False)
     if fact.arguments is None:

@@ -88,6 +88,8 @@ def _add_unknown_call(view: Projection, fact: CallFact) -> Projection:
 
 
 def _judge_call(call: CallView, fact: CallJudged) -> CallView:
+    if fact.arguments is not None and call.arguments is not None:
+        call = replace(call, changes=())  # What was made of it before is void.
     call = replace(call, verdict=fact.verdict, answer=None, changes=(*call.changes, *fact.changes))
     if fact.arguments is not None:
         call = replace(call, arguments=_encode_arguments(fact.arguments))
