@@ -1,4 +1,4 @@
-"""The keyboard of a terminal, read without blocking a run: one key, or one line.
+"""The keyboard of a terminal, read without blocking a run, and the signals that close it.
 
 Invariant: however a question ends, also by a cancel, the terminal gets its old mode back. But a
 terminal that was closed, or that belongs to another process by now, is left alone: the kernel stops
@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from windlass.lazy_modules import LazyModules, lazy_attributes
+
 
 if TYPE_CHECKING:
     from prompt_toolkit.output import Output as Output
@@ -37,6 +38,8 @@ TERMINAL_GONE: tuple[type[Exception], ...] = (OSError, termios.error)
 """What reading, writing and changing modes raises once a terminal is closed."""
 END_OF_INPUT = "\x04"
 """Ctrl-D."""
+LEAVE_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+"""They end the process; SIGHUP comes when a terminal is closed."""
 QUIET_S = 0.7
 """A person who has not typed for this long has seen the question."""
 
@@ -212,3 +215,28 @@ def _is_foreground(fd: int) -> bool:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
         return False
+
+
+@contextmanager
+def receive_leave_signals(receive: Callable[[int], None]) -> Generator[None]:
+    """Call a function with each signal to end the process that comes during the block.
+
+    None is lost, whenever it comes. A handler of the event loop would run one turn later, so a
+    signal that comes just before the handler is removed would have no effect. Python runs the
+    handlers here at once, and always before it replaces one of them.
+
+    It may only note the signal, and act on it by `call_soon_threadsafe`. When the block is left,
+    every signal that came in it has been noted.
+    """
+    before: dict[int, Any] = {}
+    for number in LEAVE_SIGNALS:
+        # Signals that our parent process made us ignore (nohup) stay ignored.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, lambda number, _frame: receive(number))
+            # System calls that Python cannot repeat, such as those for terminal modes, continue.
+            signal.siginterrupt(number, False)  # noqa: FBT003 - it takes no keyword
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

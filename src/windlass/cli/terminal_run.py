@@ -18,7 +18,6 @@ from typing import Any, NoReturn, TextIO
 
 from windlass.agent.agent import Agent
 from windlass.cli.exit_codes import INTERRUPTED, OUTCOME_CODES
-from windlass.cli.leave_signals import receive_leave_signals
 from windlass.cli.live_view import LiveView
 from windlass.cli.output import (
     UNENDED_OUTCOMES,
@@ -35,6 +34,7 @@ from windlass.cli.terminal import (
     TERMINAL_GONE,
     Keyboard,
     has_keyboard,
+    receive_leave_signals,
     suppress_echo,
     terminal_restorer,
 )

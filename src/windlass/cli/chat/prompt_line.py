@@ -26,8 +26,8 @@ from prompt_toolkit.styles import Style
 
 from windlass.cli.chat.keys import KeyActions, TypedInput, build_key_bindings, interrupt_prompt
 from windlass.cli.chat.live_page import LivePage
-from windlass.cli.leave_signals import receive_leave_signals
 from windlass.cli.screen import GlyphSet
+from windlass.cli.terminal import receive_leave_signals
 from windlass.private_files import make_private_folder
 
 MENU_ROWS = 8

@@ -11,13 +11,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from windlass.cli.demo.script import PRICE, SCRIPT_LINES, read_meter
 from windlass.cli.demo.task import (
     CUSTOMER_NOTE,
     JOURNAL,
     PAYMENTS,
     PAYMENTS_FILE,
+    PRICE,
+    SCRIPT_LINES,
     SESSION,
+    read_meter,
     read_outbox,
     refund_key,
 )

@@ -19,8 +19,7 @@ from typing import Literal, Self
 import msgspec
 from msgspec.structs import replace
 
-from windlass.cli.demo.script import CALM, FAST, PROMPT, DemoPace
-from windlass.cli.demo.task import JOURNAL, SESSION, build_agent
+from windlass.cli.demo.task import CALM, FAST, JOURNAL, PROMPT, SESSION, DemoPace, build_agent
 from windlass.core.errors import WindlassError
 from windlass.core.events import Event, NestedEvent
 from windlass.journals.sqlite.journal import SqliteJournal

@@ -6,8 +6,7 @@ code when it has ended, and a table when all of it is known.
 
 import re
 
-from windlass.cli.markdown.blocks import CodeBlock, TableRows
-from windlass.cli.markdown.inline import EMPHASIS, FAINT, InlineState
+from windlass.cli.markdown.blocks import EMPHASIS, FAINT, CodeBlock, InlineState, TableRows
 from windlass.cli.screen import Screen
 
 HEADING = "bold cyan"
