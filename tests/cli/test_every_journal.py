@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from cli_types import approval_in
 from terminal import Terminal
 from windlass.testing import FaultServer, serve_in_thread
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_answer, text_chunk
@@ -163,7 +164,8 @@ def test_a_run_that_waits_is_answered_in_another_process(shell: Shell) -> None:
         waiting = shell.windlass(*RUN, "write it")
         name = session_in(waiting.stderr)
         assert "waiting" in shell.windlass("sessions", "list", "--unfinished").stdout
-        answered = shell.windlass(answer, name)
+        words = approval_in(waiting.stderr) if answer == "approve" else [name]
+        answered = shell.windlass(answer, *words)
         assert answered.returncode == 0, answered.stderr
         assert f"After {answer}." in answered.stdout
     assert "The user said no." in shell.windlass("sessions", "explain", name).stdout

@@ -145,6 +145,7 @@ def test_an_always_for_a_server_ends_the_questions(
     server.add_answers(reading(), fetching(docs), fetching(f"{docs}next"), text_answer("Done."))
     asked = json.loads(cli(*RUN, "read the docs").stdout)
     pattern = f"fetch({docs.removesuffix('/')})"
-    done = cli("approve", asked["session"], "--always", pattern, "-q")
+    digest = asked["questions"][0]["digest"]
+    done = cli("approve", asked["session"], "--digest", digest, "--always", pattern, "-q")
     assert done.exit_code == 0, done.output
     assert internet.paths == ["/", "/next"]

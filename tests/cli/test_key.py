@@ -91,15 +91,15 @@ def test_approve_says_to_answer_through_the_service(
     monkeypatch.setenv("WINDLASS_VERIFY_KEYS", read_public_key(tmp_path / "service.pem"))
     monkeypatch.setenv("WINDLASS_JOURNAL", dsn)
 
-    async def wait_for_an_answer() -> None:
+    async def wait_for_an_answer() -> str:
         async with PostgresJournal(dsn) as journal:
             model = ScriptedModel([call("send", {"text": "hi"})])
             gate = FixedGate(Ask("May it?"))
             agent = Agent(model, tools=[send], gate=gate, journal=journal)
-            assert (await agent.run("Send it.", session="waits")).questions
+            return (await agent.run("Send it.", session="waits")).questions[0].digest
 
-    asyncio.run(wait_for_an_answer())
-    refused = windlass("approve", "waits", "--no-resume")
+    digest = asyncio.run(wait_for_an_answer())
+    refused = windlass("approve", "waits", "--digest", digest, "--no-resume")
     assert refused.exit_code != 0
     text = " ".join(refused.stderr.split())
     assert "answer on the page of the service, or through its API" in text

@@ -10,6 +10,7 @@ import windlass.cli.serve
 from cli_types import Cli
 from windlass import Agent, RunFailed, tool
 from windlass.core.events import CallAnswered, Fact, RunResumed
+from windlass.core.setup import digest
 from windlass.gates import ask
 from windlass.journals import SqliteJournal
 from windlass.server.access import LOCAL_OWNER, Caller
@@ -86,7 +87,8 @@ def test_the_answer_is_recorded_and_the_program_resumes(
     path = tmp_path / "s.db"
     leave_waiting(path)
     # `--consent` changes nothing: it must not put the shell of the command line on this run.
-    done = cli(command, "order", "--consent", "--journal", str(path))
+    read = ("--digest", digest({"order": 1042, "usd": 42.5})) if command == "approve" else ()
+    done = cli(command, "order", *read, "--consent", "--journal", str(path))
     assert done.exit_code == 0, done.output
     told = words(done.output)
     assert "The answer is recorded; this run belongs to a program" in told

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli_types import Cli
+from cli_types import Cli, approval_in
 from windlass.cli.exit_codes import NOTHING, USAGE, WAITS
 from windlass.testing import FaultServer
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_answer, text_chunk
@@ -201,7 +201,7 @@ def test_what_changes_things_waits_for_a_person(
     name = session_in(asks.stderr)
     assert f"windlass approve {name} c1_0" in asks.stderr
     assert not (project / "out.txt").exists()
-    yes = cli("approve", name)
+    yes = cli("approve", *approval_in(asks.stderr))
     assert (yes.exit_code, yes.stdout) == (0, "Written.\n")
     assert (project / "out.txt").read_text() == "x"
 
@@ -222,7 +222,7 @@ def test_all_that_would_run_is_shown_before_and_when_it_is_approved(
 
     asks = cli(*RUN, "do it")
     assert is_shown(asks.stderr)
-    yes = cli("approve", session_in(asks.stderr))
+    yes = cli("approve", *approval_in(asks.stderr))
     assert is_shown(yes.stderr)
     assert (yes.exit_code, yes.stdout) == (0, "Done.\n")
 
@@ -236,7 +236,7 @@ def test_what_a_write_changes_is_shown_when_it_is_approved(
     write = call_chunks("write", '{"path":"notes.txt","content":"one\\nthree\\n"}')
     server.add_answers(chat_answer(write), text_answer("Written."))
     asks = cli(*RUN, "Note it.")
-    yes = cli("approve", session_in(asks.stderr))
+    yes = cli("approve", *approval_in(asks.stderr))
     assert yes.exit_code == 0, yes.stderr
     shown = yes.stderr.split("Written.")[0]
     assert "as things are now" in shown
@@ -246,9 +246,12 @@ def test_what_a_write_changes_is_shown_when_it_is_approved(
 
 
 @pytest.mark.contract("G6")
-def test_a_long_call_is_approved_only_by_its_digest(cli: Cli, server: FaultServer) -> None:
-    """W4: nobody approves by habit what does not fit on a screen."""
-    command = "\\n".join([": x"] * 100 + [": the-tail"])
+@pytest.mark.parametrize("lines", [1, 100])
+def test_without_a_terminal_a_call_is_approved_by_session_and_digest(
+    cli: Cli, server: FaultServer, lines: int
+) -> None:
+    """G6, W4: no call is approved by habit, and none that came after the one that was read."""
+    command = "\\n".join([": x"] * lines + [": the-tail"])
     server.add_answers(
         chat_answer(call_chunks("bash", f'{{"command":"{command}"}}')), text_answer("Done.")
     )
@@ -260,9 +263,30 @@ def test_a_long_call_is_approved_only_by_its_digest(cli: Cli, server: FaultServe
         refused = cli("approve", name, "c1_0", *options)
         assert refused.exit_code == 2
         assert "nothing was approved" in refused.stderr
+    nameless = cli("approve", "--digest", digest)
+    assert nameless.exit_code == 2
+    assert f"windlass approve {name} c1_0 --digest {digest}" in " ".join(nameless.stderr.split())
     assert len(server.requests) == 1
     yes = cli("approve", name, "c1_0", "--digest", digest)
     assert (yes.exit_code, yes.stdout) == (0, "Done.\n")
+
+
+@pytest.mark.contract("G6")
+def test_a_later_call_with_the_same_arguments_has_to_be_named(
+    cli: Cli, server: FaultServer, project: Path
+) -> None:
+    """A digest is one of arguments: the call that was read may be answered by now."""
+    ask = chat_answer(call_chunks("bash", '{"command":"echo x >> out"}'))
+    server.add_answers(ask, ask, text_answer("Twice."))
+    asks = cli(*RUN, "do it")
+    name, call, *digest = approval_in(asks.stderr)
+    assert call == "c1_0"
+    assert cli("approve", name, *digest).exit_code == WAITS
+    refused = cli("approve", name, *digest)
+    assert refused.exit_code == USAGE
+    assert "nothing was approved: call c1_0 had the same digest" in " ".join(refused.stderr.split())
+    assert (project / "out").read_text() == "x\n"
+    assert cli("approve", name, "c2_0", *digest).stdout == "Twice.\n"
 
 
 @pytest.mark.contract("G6")
@@ -291,8 +315,10 @@ def test_a_denial_reaches_the_model_with_its_reason(
 
 def test_an_answer_need_not_go_on(cli: Cli, server: FaultServer) -> None:
     server.add_answers(chat_answer(call_chunks("bash", '{"command":"make"}')), text_answer("Done."))
-    name = session_in(cli(*RUN, "do it").stderr)
-    assert cli("approve", name, "c1_0", "--always", "bash(make)", "--no-resume").exit_code == 0
+    asks = cli(*RUN, "do it")
+    name = session_in(asks.stderr)
+    words = approval_in(asks.stderr)
+    assert cli("approve", *words, "--always", "bash(make)", "--no-resume").exit_code == 0
     assert len(server.requests) == 1
     assert cli("approve", name).exit_code == 12
     assert cli("resume", name).stdout == "Done.\n"
@@ -367,7 +393,7 @@ def test_a_run_that_was_killed_goes_on_by_name_or_by_folder(
     assert cli(*RUN, "count").exit_code == 3
     waiting = cli("resume")
     assert (waiting.exit_code, len(server.requests)) == (3, 1)
-    assert cli("approve", session_in(waiting.stderr)).stdout == "Finished.\n"
+    assert cli("approve", *approval_in(waiting.stderr)).stdout == "Finished.\n"
     assert (project / "log").read_text() == "one\n"
     assert cli("resume").exit_code == 12
 
@@ -482,8 +508,8 @@ def test_an_answer_needs_no_session_if_only_one_run_waits(cli: Cli, server: Faul
     ask = chat_answer(call_chunks("bash", '{"command":"touch made"}'))
     server.add_answers(ask, text_answer("Done."), ask, ask)
     assert cli(*RUN, "first").exit_code == WAITS
-    yes = cli("approve")
-    assert (yes.exit_code, yes.stdout) == (0, "Done.\n")
+    no = cli("deny")
+    assert (no.exit_code, no.stdout) == (0, "Done.\n")
     names = [session_in(cli(*RUN, prompt).stderr) for prompt in ("second", "third")]
     several = cli("deny")
     assert several.exit_code == USAGE

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from cli_types import approval_in
 from windlass.testing import FaultServer, serve_in_thread
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_answer, text_chunk
 from windlass.testing.wire import WireAnswer, hold, stall, stream_answer
@@ -151,9 +152,9 @@ def test_a_run_is_watched_steered_paused_and_resumed(terminals: Terminals) -> No
 def test_a_question_is_answered_and_a_run_cancelled(terminals: Terminals) -> None:
     """D3, D10."""
     first, name = begin(terminals, chat_answer(text_chunk("I write."), WRITE))
-    end_of(first)
+    words = approval_in(end_of(first))
     terminals.server.add_answers(text_answer("Written."))
-    assert "Written." in terminals.say("approve", name)
+    assert "Written." in terminals.say("approve", *words)
     terminals.server.add_answers(stream_answer(text_chunk("I be"), stall()))
     second = terminals.start("run", "-m", "openai-chat:m", "-r", name, "think")
     terminals.wait_for_requests(3)

@@ -7,3 +7,8 @@ from click.testing import Result
 
 Cli: TypeAlias = Callable[..., Result]
 """`windlass ARGS…`, with `stdin=` for what is piped in."""
+
+
+def approval_in(output: str) -> list[str]:
+    """The words of the first command that a waiting run offers to approve its call with."""
+    return output.split("windlass approve ", 1)[1].split("\n", 1)[0].split()

@@ -1,31 +1,38 @@
-"""`windlass approve` and `windlass deny`: answer the question of a waiting run, from any shell."""
+"""`windlass approve` and `windlass deny`: answer the question of a waiting run, from any shell.
+
+Invariant: a person approves only what they have read. At a terminal the call is shown, and then
+they are asked. Anywhere else the session and the digest say which question they have read, so that
+one that came after it is never approved.
+"""
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import click
+import msgspec
 
 from windlass.agent.answering import answer, list_undecided
 from windlass.cli.command_context import CommandContext, load_context
-from windlass.cli.exit_codes import DONE
+from windlass.cli.exit_codes import DONE, OUTCOME_CODES
 from windlass.cli.options import CommandT, collect_flags, show_options
-from windlass.cli.output import (
-    is_long_call,
-    show_answer_commands,
-    show_preview,
-    show_whole_call,
-)
+from windlass.cli.output import show_answer_commands, show_preview, show_whole_call
+from windlass.cli.question_prompt import PreviewFunction, QuestionPrompt
 from windlass.cli.resume import resume_run
-from windlass.cli.screen import QUIET
+from windlass.cli.screen import QUIET, Screen
 from windlass.cli.trust import trust_option
 from windlass.core.errors import ConfigError, NothingToDo, WindlassError
 from windlass.core.fold.run import fold
+from windlass.core.projection.project import project_events
+from windlass.core.projection.view import ReplyEntry
 from windlass.core.result import Question
+from windlass.core.setup import digest as make_digest
+from windlass.core.state import State
 from windlass.core.suggestions import suggest_names
-from windlass.core.verdicts import Allow, AllowAlways, Deny, PersonAnswer
+from windlass.core.verdicts import Allow, AllowAlways, CallPreview, Deny, PersonAnswer
 from windlass.environ import find_login_name
 from windlass.ports import Journal
 from windlass.project.journals import ManagedJournal
@@ -54,10 +61,11 @@ def _answer_options(command: CommandT) -> CommandT:
 @click.command(
     epilog="""\b
 Examples:
-  windlass approve                                 the one call that waits
-  windlass approve a83f90                          the one that waits in a session
+  windlass approve                                 the run that waits; you are asked
+  windlass approve a83f90                          the calls that wait in a session
   windlass approve a83f90 c2_0 --always "bash(git status*)"
-  windlass approve a83f90 --no-resume              answer, and resume later"""
+  windlass approve a83f90 --no-resume              answer, and resume later
+  windlass approve a83f90 --digest 5e1c90…         in a script: nothing is asked"""
 )
 @click.argument("session", required=False)
 @click.argument("call", required=False)
@@ -71,7 +79,7 @@ Examples:
 @click.option(
     "--digest",
     metavar="DIGEST",
-    help="Approve only the call with this digest. Needed for a long call, which shows it.",
+    help="Approve the call with this digest, and do not ask. Needed without a terminal.",
 )
 @_answer_options
 def approve(
@@ -84,14 +92,13 @@ def approve(
 ) -> None:
     """Allow a call that a run waits for, and resume the run.
 
-    SESSION may be part of the session's name, and is needed only if several runs wait. CALL is
-    needed only if several calls wait. The answer is valid only for the arguments that were shown,
-    and all of them are shown. A long call must be approved with its digest. If a program started
-    the run, the answer is only recorded: a process that has its agent resumes it.
+    At a terminal, the call is shown and you are asked, as in a chat: SESSION is needed only if
+    several runs wait, and part of its name is enough. Without a terminal, SESSION and the digest
+    of the call that you have read are needed, and CALL if an earlier call had the same digest. If
+    a program started the run, the answer is only recorded: a process that has its agent resumes it.
     """
     reply = Allow("person") if always is None else AllowAlways(always, "person")
-    answering = _answer_question(session, call, reply, quiet=quiet, digest=digest, **given)
-    sys.exit(asyncio.run(answering))
+    sys.exit(asyncio.run(_answer(session, call, reply, quiet=quiet, digest=digest, **given)))
 
 
 @click.command(
@@ -116,10 +123,10 @@ def deny(
     run, the answer is only recorded: a process that has its agent resumes it.
     """
     reply = Deny(reason or "The user said no.", "person")
-    sys.exit(asyncio.run(_answer_question(session, call, reply, quiet=quiet, **given)))
+    sys.exit(asyncio.run(_answer(session, call, reply, quiet=quiet, **given)))
 
 
-async def _answer_question(
+async def _answer(
     session: str | None,
     call: str | None,
     reply: PersonAnswer,
@@ -132,82 +139,137 @@ async def _answer_question(
 ) -> int:
     flags = collect_flags(given)
     context = load_context(flags, quiet=quiet, trust=given["trust"])
+    asker = context.terminal.question_prompt
+    is_asked = asker is not None and digest is None and not isinstance(reply, Deny)
     async with context.open_journal() as journal:
-        screen = context.terminal.screen
         name = await _choose_waiting(journal, session)
-        question = await _find_question(journal, name, call)
-        if not quiet:
-            word = "no" if isinstance(reply, Deny) else "yes"
-            screen.write_line(f"{word} to {question.call.name}", QUIET, mark=screen.glyphs.person)
-            show_whole_call(screen, question)
-            await _show_changes(context, journal, name, question, flags)
-        if not isinstance(reply, Deny):
-            _check_was_read(question, digest)
-        remaining = await answer(
-            journal, name, question.call.id, reply, digest=question.digest, by=find_login_name()
+        state = fold(name, await journal.read(name))
+        waiting = await _find_questions(journal, state, call)
+        preview = partial(_preview_call, context, journal, state, flags)
+        if asker is not None and is_asked:
+            asker.use_tools(state.setup.tools if state.setup else (), preview)
+            answers = await _ask_person(asker, waiting, reply)
+        else:
+            question = _choose_question(waiting, digest)
+            if not (quiet and isinstance(reply, Deny)):
+                await _show_question(context.terminal.screen, question, preview)
+            if not isinstance(reply, Deny):
+                await _check_was_read(journal, name, question, session, call, digest)
+            answers = [(question, reply)]
+        person = find_login_name()
+        for asked, given_reply in answers:
+            # The id of the call and the digest are those of the question that was read.
+            call_id, read = asked.call.id, asked.digest
+            await answer(journal, name, call_id, given_reply, digest=read, by=person)
+        if is_asked and len(answers) < len(waiting):
+            context.terminal.screen.write_line(f"The run still waits: windlass approve {name}")
+            return OUTCOME_CODES["suspended"]
+        return await _continue_run(context, journal, name, flags, consent, no_resume)
+
+
+async def _ask_person(
+    asker: QuestionPrompt, waiting: Sequence[Question], reply: PersonAnswer
+) -> list[tuple[Question, PersonAnswer]]:
+    """Show each question and ask. A yes gives `reply`; "later" leaves the others unanswered."""
+    answers: list[tuple[Question, PersonAnswer]] = []
+    for question in waiting:
+        chosen = await asker(question)
+        if chosen is None:
+            break
+        answers.append((question, reply if isinstance(chosen, Allow) else chosen))
+    return answers
+
+
+async def _show_question(screen: Screen, question: Question, preview: PreviewFunction) -> None:
+    """Write all that would run, and what it would change."""
+    line = f"{question.call.name}, digest {question.digest}"
+    screen.write_line(line, QUIET, mark=screen.glyphs.person)
+    show_whole_call(screen, question)
+    changes = await preview(question.call.name, question.arguments, question.agents)
+    if changes is not None:
+        show_preview(screen, changes)
+
+
+async def _preview_call(
+    context: CommandContext,
+    journal: Journal,
+    state: State,
+    flags: Mapping[str, object],
+    tool: str,
+    arguments: Mapping[str, Any],
+    agents: Sequence[str],
+) -> CallPreview | None:
+    """Return what a call would change, if that can be said here."""
+    if agents or explain_program_run(state.session, await journal.read(state.session)):
+        return None
+    # The answer does not need it. The process that resumes the run reports what is wrong.
+    with suppress(WindlassError):
+        agent = await load_recorded_agent(
+            journal, state.session, flags, open_folder=context.open_folder
         )
-        if await journal.is_leased(name):
-            screen.write_line(f"The run goes on where it is driven: windlass watch {name}", QUIET)
-            return DONE
-        if no_resume:
-            show_answer_commands(screen, name, remaining)
-            return DONE
-        owner = explain_program_run(name, await journal.read(name))
-        if owner:
-            screen.write_line(f"The answer is recorded; {owner}.")
-            return DONE
-        return await _resume_answered(context, journal, name, flags, consent=consent)
+        return await agent.preview_call(tool, arguments, state.folder)
+    return None
 
 
-async def _resume_answered(
+async def _check_was_read(
+    journal: Journal,
+    name: str,
+    question: Question,
+    session: str | None,
+    call: str | None,
+    digest: str | None,
+) -> None:
+    """Raise ConfigError unless the session, the digest and the call name a question that was read.
+
+    Two calls with the same arguments have the same digest: then the call has to be named too.
+    """
+    command = f"windlass approve {name} {question.call.id} --digest {question.digest}"
+    if session is None or digest is None:
+        raise ConfigError(
+            "nothing was approved: without a terminal to ask you at, a call is approved by its "
+            f"session and its digest. Read the call above, then: {command}"
+        )
+    if call is not None:
+        return
+    view = project_events(await journal.read(question.session or name))
+    replies = (entry for entry in view.entries if isinstance(entry, ReplyEntry))
+    asked = [one for reply in replies for one in reply.calls if one.asked_at is not None]
+    for earlier in asked:
+        arguments = msgspec.json.decode(earlier.arguments or "{}", type=dict[str, object])
+        if earlier.id != question.call.id and make_digest(arguments) == question.digest:
+            raise ConfigError(
+                f"nothing was approved: call {earlier.id} had the same digest, and it may be the "
+                f"one that you read. Read the call above, then: {command}"
+            )
+
+
+async def _continue_run(
     context: CommandContext,
     journal: ManagedJournal,
     session: str,
     flags: Mapping[str, object],
-    *,
     consent: bool,
+    no_resume: bool,
 ) -> int:
+    """Resume a run that was answered, unless another process drives it or will do so."""
+    screen = context.terminal.screen
+    if await journal.is_leased(session):
+        screen.write_line(f"The run goes on where it is driven: windlass watch {session}", QUIET)
+        return DONE
+    if no_resume:
+        remaining = await list_undecided(journal, fold(session, await journal.read(session)))
+        show_answer_commands(screen, session, remaining)
+        return DONE
+    owner = explain_program_run(session, await journal.read(session))
+    if owner:
+        screen.write_line(f"The answer is recorded; {owner}.")
+        return DONE
     try:
         return await resume_run(context, journal, session, flags, consent=consent)
     except WindlassError:
         # Otherwise the error reads as if the answer did not count.
-        line = "The answer is recorded, but the run could not be resumed here."
-        context.terminal.screen.write_line(line)
+        screen.write_line("The answer is recorded, but the run could not be resumed here.")
         raise
-
-
-async def _show_changes(
-    context: CommandContext,
-    journal: Journal,
-    session: str,
-    question: Question,
-    flags: Mapping[str, object],
-) -> None:
-    """Write what the call would change, if that can be said here."""
-    facts = await journal.read(session)
-    if question.agents or explain_program_run(session, facts):
-        return
-    # The answer does not need it. The process that resumes the run reports what is wrong.
-    with suppress(WindlassError):
-        agent = await load_recorded_agent(journal, session, flags, open_folder=context.open_folder)
-        folder = fold(session, facts).folder
-        preview = await agent.preview_call(question.call.name, question.arguments, folder)
-        if preview is not None:
-            show_preview(context.terminal.screen, preview)
-
-
-def _check_was_read(question: Question, digest: str | None) -> None:
-    """Raise ConfigError unless the answer is for this call, and a long one was read to its end."""
-    if digest is None and is_long_call(question):
-        raise ConfigError(
-            f"nothing was approved: call {question.call.id} is long, and its end is easily "
-            f"overlooked. Read all of it, then approve it with --digest {question.digest}"
-        )
-    if digest is not None and digest != question.digest:
-        raise ConfigError(
-            f"nothing was approved: --digest {digest} is not the digest of call "
-            f"{question.call.id}. Look at the question again"
-        )
 
 
 async def _choose_waiting(journal: ManagedJournal, session: str | None) -> str:
@@ -226,19 +288,27 @@ async def _choose_waiting(journal: ManagedJournal, session: str | None) -> str:
     return waiting[0].session
 
 
-async def _find_question(journal: Journal, session: str, call: str | None) -> Question:
-    """Return the question about a call, or the only question if no call is named.
+async def _find_questions(journal: Journal, state: State, call: str | None) -> list[Question]:
+    """Return the questions that wait, or the one about a call. Raises NothingToDo if none does."""
+    waiting = await list_undecided(journal, state)
+    if not waiting:
+        raise NothingToDo(f"no call waits for an answer in session {state.session}")
+    found = [question for question in waiting if call in (None, question.call.id)]
+    if not found:
+        hint = suggest_names(str(call), [question.call.id for question in waiting])
+        raise NothingToDo(f"call {call!r} does not wait in session {state.session}.{hint}")
+    return found
 
-    Raises NothingToDo if no call waits, and ConfigError if several do.
-    """
-    waiting = await list_undecided(journal, fold(session, await journal.read(session)))
-    ids = [question.call.id for question in waiting]
-    if not ids:
-        raise NothingToDo(f"no call waits for an answer in session {session}")
-    if call is None and len(ids) > 1:
-        raise ConfigError(f"{len(ids)} calls wait: name one of {', '.join(ids)}")
-    for question in waiting:
-        if call in (None, question.call.id):
-            return question
-    hint = suggest_names(str(call), ids)
-    raise NothingToDo(f"call {call!r} does not wait in session {session}.{hint}")
+
+def _choose_question(waiting: Sequence[Question], digest: str | None) -> Question:
+    """Return the question with a digest, or the only one. Raises ConfigError."""
+    found = [question for question in waiting if digest in (None, question.digest)]
+    if not found:
+        raise ConfigError(
+            f"nothing was approved: --digest {digest} is not the digest of a call that waits. Look "
+            "at the question again"
+        )
+    if len(found) > 1:
+        ids = ", ".join(question.call.id for question in found)
+        raise ConfigError(f"{len(found)} calls wait: name one of {ids}")
+    return found[0]

@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from windlass.cli.exit_codes import OUTCOME_CODES
-from windlass.cli.renderer import format_arguments
 from windlass.cli.screen import BAD, CALL_STYLE, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.status import format_figures
 from windlass.cli.wrapping import write_wrapped
@@ -24,8 +23,6 @@ OUTPUT_FORMATS: tuple[OutputFormat, ...] = ("text", "json", "stream-json")
 
 UNENDED_OUTCOMES = ("suspended", "paused", "released")
 """The run has not ended: there is no reply yet, and something to do."""
-LONG_CALL_LINES = 20
-LONG_CALL_CHARS = 1_000
 
 _encode_json = msgspec.json.Encoder(decimal_format="string").encode
 
@@ -94,13 +91,6 @@ def show_preview(screen: Screen, preview: CallPreview) -> None:
         write_wrapped(screen, [(style, reveal_line(line).expandtabs(4))], "    ")
 
 
-def is_long_call(question: Question) -> bool:
-    """Whether a call is too long to be seen at one glance, so that its end may be overlooked."""
-    text = format_arguments(question.arguments)
-    lines = text.count("\\n") + text.count("\\r")
-    return lines > LONG_CALL_LINES or len(text) > LONG_CALL_CHARS
-
-
 def show_summary(screen: Screen, result: RunResult[Any], *, show_session: bool = True) -> None:
     """Write the last line of a run: its outcome, what it cost, and the session's name."""
     glyphs = screen.glyphs
@@ -133,8 +123,7 @@ def show_answer_commands(screen: Screen, session: str, questions: tuple[Question
         line = f"waiting for your answer: {call.name}"
         screen.write_line(line, TROUBLE, mark=screen.glyphs.trouble)
         show_whole_call(screen, question)
-        digest = f" --digest {question.digest}" if is_long_call(question) else ""
         # In one piece, so that it can be copied.
-        screen.write_verbatim(f"  windlass approve {session} {call.id}{digest}")
+        screen.write_verbatim(f"  windlass approve {session} {call.id} --digest {question.digest}")
         screen.start_new_line()
         screen.write_line(f"windlass deny {session} {call.id} --reason WHY", indent=2)

@@ -21,6 +21,7 @@ from editor import (
     make_environment,
     start_editor,
 )
+from windlass.core.setup import digest as make_digest
 from windlass.server.acp.editor_agent import read_servers
 from windlass.testing import FaultServer, serve_in_thread
 from windlass.testing.chat_wire import (
@@ -149,7 +150,8 @@ async def test_a_question_that_is_answered_elsewhere_is_taken_back(place: Place)
         session = await editor.open(place.project)
         turn = editor.prompt(session, "Write.")
         await editor.wait_until(lambda: bool(editor.questions))
-        said = await place.run_command("approve", session)
+        digest = make_digest({"command": "echo hi >> out.txt"})
+        said = await place.run_command("approve", session, "--digest", digest)
         assert "The run goes on where it is driven" in said
         assert (await turn)["stopReason"] == "end_turn"
         assert editor.withdrawn == [editor.questions[0]["id"]]
