@@ -94,6 +94,9 @@ def test_calls_show_what_they_did(shared_service: ServedPage, open_page: OpenPag
         page.get_by_role("button", name="Allow once").click()
         page.wait_for_timeout(600)
     expect(page.locator(".entry.end")).to_contain_text("completed")
+    # What went well is one line for each call, until a person opens it.
+    expect(page.locator(".call-result").first).to_be_hidden()
+    page.get_by_role("button", name="Unfold calls").click()
     terminal = page.locator(".call-result .terminal")
     expect(terminal).to_contain_text("1 failed, 41 passed")
     # A terminal shows what was written last on a line, and no escapes.
@@ -115,6 +118,7 @@ def test_trouble_is_visible_but_quiet(shared_service: ServedPage, open_page: Ope
     expect(failed.locator(".call.is-fail")).to_contain_text("the command ended with 1")
     expect(failed.locator(".call.is-fail strong.bad")).to_have_text("failed")
     picture = open_run(open_page, shared_service, shared_service.run("picture please", "reader"))
+    picture.locator(".call summary").click()
     expect(picture.locator("img.picture")).to_have_js_property("naturalWidth", 1)
     broken = open_run(open_page, shared_service, shared_service.run("broken stream", "reader"))
     expect(broken.locator(".entry.quiet").first).to_contain_text("Attempt 1 failed")

@@ -16,7 +16,7 @@ import windlass.server
 from service import DirectClient, RunningService, run_service
 from session_attempts import Attempt, PatientClient, Target, make_attempts
 from windlass import Agent, tool
-from windlass.core.events import Fact
+from windlass.core.events import CallFinished, Fact
 from windlass.gates import ask
 from windlass.journals import MemoryJournal
 from windlass.journals.codec import encode_fact
@@ -45,6 +45,12 @@ FAST = ServiceLimits(requests_per_s=40.0, requests_at_once=8)
 def send(text: str) -> str:
     """Send a text."""
     return f"sent {text}"
+
+
+@tool(effect="read")
+def read_log() -> str:
+    """Read a log that is too long for a model."""
+    return "\n".join([MARK] * 10_000)
 
 
 def list_routes() -> list[Route]:
@@ -107,10 +113,10 @@ class World:
 @asynccontextmanager
 async def open_world(limits: ServiceLimits | None = None) -> AsyncGenerator[World]:
     journal = MemoryJournal()
-    asked = [call("send", {"text": MARK})]
-    # The replies after the second are for runs that others may begin in sessions of their own.
-    model = ScriptedModel([asked, f"It is {MARK}.", *["Fine."] * 60])
-    agent = Agent(model, name="helper", tools=[send], gate=ask())
+    asked = [call("read_log", {})], [call("send", {"text": MARK})]
+    # The replies after the third are for runs that others may begin in sessions of their own.
+    model = ScriptedModel([*asked, f"It is {MARK}.", *["Fine."] * 60])
+    agent = Agent(model, name="helper", tools=[send, read_log], gate=ask())
     async with run_service(agent, journal=journal, limits=limits) as running:
         ann = await running.make_client("ann")
         for name in SHORT_NAMES:
@@ -123,8 +129,14 @@ async def open_world(limits: ServiceLimits | None = None) -> AsyncGenerator[Worl
         planned = {"name": "daily", "prompt": MARK, "times": times}
         schedule = await ann.post("/schedules", planned)
         (question,) = (await ann.get("/questions")).data["questions"]
+        (log,) = [
+            fact.result.artifacts[0]
+            for fact in await journal.read("ann.plan")
+            if isinstance(fact, CallFinished)
+        ]
         plan = Target(
             "ann.plan",
+            artifact=log,
             call_id=question["call_id"],
             digest=question["digest"],
             upload=kept.data["id"],
@@ -181,7 +193,9 @@ async def test_nothing_of_another_caller_is_seen_or_changed(
                 # What bob sent himself may come back, so only ann's words count.
                 assert MARK.encode() not in seen
                 if route.scope == "session":
-                    assert (status in (403, 404)) != (shadowed and route.role != "admin"), status
+                    # A session of bob's own is found, but it has no artifact of this name.
+                    is_found = shadowed and route.role != "admin" and route.name != "readArtifact"
+                    assert (status in (403, 404)) != is_found, status
         await asyncio.sleep(3)
         assert await world.read_everything() == before
         assert MARK.encode() not in await world.read_sessions_of("bob")

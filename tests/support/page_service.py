@@ -101,6 +101,8 @@ async def bash(command: str) -> str:
         return "rested"
     if command.startswith("false"):
         raise ValueError("the command ended with 1")
+    if command.startswith("seq"):
+        return "\n".join(f"line {number}" for number in range(int(command.split()[1])))
     return TERMINAL
 
 
@@ -216,6 +218,12 @@ def _steps(step: int, words: str) -> Reply:
     return [say(f"Step {step + 1}."), call("read", {"path": f"file{step}.txt"})]
 
 
+def _log(step: int, _words: str) -> Reply:
+    if step == 0:
+        return [call("bash", {"command": "seq 20000"})]
+    return "The log is long."
+
+
 def _fail(step: int, _words: str) -> Reply:
     if step == 0:
         return [call("bash", {"command": "false --really"})]
@@ -260,6 +268,7 @@ SCENES: dict[str, Scene] = {
     "steps": _steps,
     "many": _steps,
     "delegate": _delegate,
+    "log": _log,
     "fail": _fail,
     "hostile": _hostile,
     "picture": _picture,

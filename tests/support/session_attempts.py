@@ -37,6 +37,7 @@ class Target:
     digest: str = "0" * 64
     """Of a question that waits there."""
     upload: str = "up-0"
+    artifact: str = "0123456789abcdef"
     hook: str = "none"
     schedule: str = "none"
     token: str = "0123456789ab"
@@ -145,6 +146,7 @@ def fill_path(route: Route, target: Target) -> str:
         "token": target.token,
         "caller": "ann",
         "seq": "1",
+        "artifact": target.artifact,
         "agent": "helper",
         "model": "helper",
         "file": "index.html",

@@ -7,7 +7,7 @@ sessions for callers read it by name. What a protocol reads, it reads with an `O
 from collections.abc import Sequence
 
 from windlass.agent import control
-from windlass.core.events import Fact
+from windlass.core.events import CallFinished, CallLate, Fact
 from windlass.core.fold.run import fold
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.session_summary import SessionSummary
@@ -80,6 +80,17 @@ async def list_children(
 ) -> Sequence[SessionSummary]:
     """Return the sessions of sub-agents that work for a session."""
     return list(await journal.sessions(parent=session.name, limit=limit))
+
+
+async def read_artifact_text(journal: Journal, session: OwnedSession, name: str) -> bytes | None:
+    """Return the whole text of a shortened result, in UTF-8; None if the session has none.
+
+    Blobs also hold pictures and attachments. Only a name that a result gives is an artifact.
+    """
+    for fact in await journal.read(session.name):
+        if isinstance(fact, CallFinished | CallLate) and name in fact.result.artifacts:
+            return await journal.get_blob(session.name, name)
+    return None
 
 
 async def find_problems(journal: Journal, session: OwnedSession) -> Sequence[RecordProblem]:

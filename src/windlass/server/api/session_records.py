@@ -15,7 +15,12 @@ from windlass.journals.chain import chain_hash, chain_root
 from windlass.journals.codec import encode_fact
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply, StreamReply
-from windlass.server.owned_reading import find_forgeries, find_problems, read_recorded_facts
+from windlass.server.owned_reading import (
+    find_forgeries,
+    find_problems,
+    read_artifact_text,
+    read_recorded_facts,
+)
 from windlass.server.routing import Routes
 from windlass.server.service import Service
 from windlass.server.session_directory import OwnedSession
@@ -152,6 +157,27 @@ async def export_session(service: Service, request: HttpRequest) -> Reply:
 
     headers = {"Content-Disposition": 'attachment; filename="session.ndjson"'}
     return StreamReply(write_lines(), content_type=NDJSON_TYPE, headers=headers, keep_alive=b"")
+
+
+@ROUTES.add(
+    "GET",
+    "/runs/{session}/artifacts/{artifact}",
+    role="watch",
+    scope="session",
+    content_types=("text/plain",),
+    errors=("artifact_not_found",),
+)
+async def read_artifact(service: Service, request: HttpRequest) -> Reply:
+    """Read the whole text of a tool result that was shortened for the model."""
+    text = await read_artifact_text(service.journal, request.session, request.params["artifact"])
+    if text is None:
+        raise ApiError(
+            404,
+            "artifact_not_found",
+            "This session has no such artifact.",
+            "Use an id from the `artifacts` of one of its tool results.",
+        )
+    return HttpReply(200, text, content_type="text/plain; charset=utf-8")
 
 
 def _refuse_withheld(session: OwnedSession) -> None:

@@ -66,6 +66,8 @@ class ViewPatch(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     parent: str
     driven: bool
+    writes: Sequence[str]
+    """Names of the tools that change something."""
 
 
 class ViewPatcher:
@@ -106,6 +108,7 @@ class ViewPatcher:
             agent=run.agent if run else "",
             parent=self._parent,
             driven=driven,
+            writes=[spec.name for spec in setup.tools if spec.effect != "read"] if setup else (),
         )
 
     def _patch_reply(self, reply: StreamingReply | None) -> LiveReply | None:

@@ -86,6 +86,14 @@ export function get(path) {
   return send("GET", path);
 }
 
+/**
+ * Read a text as it is.
+ * @param {string} path
+ */
+export async function getText(path) {
+  return (await ask(path, { headers: { Accept: "text/plain" } })).text();
+}
+
 /** @param {string} path @param {unknown} [body] */
 export function post(path, body) {
   return send("POST", path, body);

@@ -1,10 +1,13 @@
 /** A call: what it does, who allowed it, what came of it, what it cost. */
 
+import { hasEscapes, terminalText } from "./ansi.js";
+import { getText } from "./api.js";
 import { h, icon } from "./dom.js";
-import { clamp, resultContent } from "./content.js";
+import { attachment, clamp, markdown, resultContent } from "./content.js";
 import { diffLines, renderDiff } from "./diff.js";
 import { now } from "./feed.js";
 import { clip, clockTime, duration, money, parseJson, prettyJson, reveal } from "./format.js";
+import { attempt } from "./ui.js";
 
 /** @typedef {import("./types.js").CallView} CallView */
 
@@ -26,24 +29,37 @@ const STATES = {
 };
 
 /**
+ * A call that failed or waits is open; any other shows one line until it is opened.
  * @param {CallView} call
- * @param {{ why: (seq: number) => void, seq: number, nested: (call: CallView) => HTMLElement | null, question: (call: CallView) => HTMLElement | null }} context
+ * @param {import("./entries.js").RowContext & { seq: number }} context
  */
 export function renderCall(call, context) {
   const state = STATES[call.state] ?? { words: call.state, icon: "tool", kind: "rest" };
   const args = readArguments(call);
   const question = context.question(call);
+  const key = `call-${call.call.id}`;
+  const body = question ? null : h("div", { class: "call-body" }, isGist(call.call.name, args) ? null : showArguments(call.call.name, args, call.call.arguments ?? "", false), showResult(call, context.session));
+  const head = [
+    body ? icon("chevron") : null,
+    h("span", { class: "call-state", title: state.words }, icon(state.icon, state.words)),
+    h("span", { class: "call-name mono" }, call.call.name),
+    h("span", { class: "call-gist mono faint" }, gist(args)),
+    h("span", { class: "grow" }),
+    shortRule(call),
+    callFigures(call, state.words)];
+  const details = body ? h("details", { class: "call-fold", open: context.isOpen(key, ["fail", "wait"].includes(state.kind)), ontoggle: () => context.setOpen(key, details?.open ?? false) },
+    h("summary", { class: "call-head", "data-focus": key }, head), body) : null;
   return h("div", { class: ["call", `is-${state.kind}`], role: "group", "aria-label": `${call.call.name}, ${state.words}`, dataset: { call: call.call.id } },
-    h("header", { class: "call-head" },
-      h("span", { class: "call-state", title: state.words }, icon(state.icon, state.words)),
-      h("span", { class: "call-name mono" }, call.call.name),
-      h("span", { class: "call-gist mono faint" }, gist(call.call.name, args)),
-      h("span", { class: "grow" }),
-      shortRule(call),
-      callFigures(call, state.words)),
+    details ?? h("header", { class: "call-head" }, head),
     decision(call),
-    question ?? h("div", { class: "call-body" }, isGist(call.call.name, args) ? null : showArguments(call.call.name, args, call.call.arguments ?? "", false), progress(call), showResult(call)),
+    progress(call),
+    question,
     context.nested(call));
+}
+
+/** @param {string} state of a call */
+export function isBadState(state) {
+  return STATES[state]?.kind === "fail";
 }
 
 /** @param {CallView} call @returns {Record<string, any> | null} */
@@ -53,18 +69,18 @@ export function readArguments(call) {
 }
 
 /**
- * Whether the head of the call shows all of its arguments.
+ * Whether the head of the call shows all of its arguments. A command is always shown as it would be typed.
  * @param {string} tool @param {Record<string, any> | null} args
  */
 function isGist(tool, args) {
   const values = Object.values(args ?? {});
-  return values.length === 1 && typeof values[0] === "string" && values[0] === gist(tool, args);
+  return tool !== "bash" && values.length === 1 && typeof values[0] === "string" && values[0] === gist(args);
 }
 
 /** @param {CallView} call @param {string} words */
 function callFigures(call, words) {
   const spent = call.charges.reduce((sum, charge) => sum + Number(charge.usd ?? 0), 0);
-  const isBad = ["failed", "denied", "invalid", "timed_out", "unknown"].includes(call.state);
+  const isBad = isBadState(call.state);
   return h("span", { class: "call-figures num" },
     isBad ? h("strong", { class: "bad" }, words) : call.state === "done" ? null : h("span", { class: "soft" }, words),
     spent > 0 ? h("span", { class: "soft", title: "paid to models by this call" }, money(spent)) : null,
@@ -74,12 +90,12 @@ function callFigures(call, words) {
 
 /**
  * The one thing that tells most about a call, in one line.
- * @param {string} tool @param {Record<string, any> | null} args
+ * @param {Record<string, any> | null} args
  */
-export function gist(tool, args) {
+export function gist(args) {
   if (!args) return "";
   const first = args.command ?? args.path ?? args.url ?? args.pattern ?? args.query ?? args.task ?? Object.values(args)[0];
-  if (first === undefined || tool === "bash") return "";
+  if (first === undefined) return "";
   return clip(typeof first === "string" ? first : JSON.stringify(first), 90);
 }
 
@@ -115,13 +131,28 @@ function progress(call) {
   return call.progress ? h("div", { class: "call-progress soft mono" }, clip(call.progress, 300)) : null;
 }
 
-/** @param {CallView} call */
-function showResult(call) {
+/** @param {CallView} call @param {string} session */
+function showResult(call, session) {
   if (!call.result) return null;
   const isBad = call.result.kind !== "value";
-  return h("div", { class: ["call-result", isBad && "failed"] }, resultContent(call.result.content, call.call.name),
+  // What a sub-agent answers is text of a model, and reads like one.
+  const content = call.agents.length && !isBad ? call.result.content.map((part) => (part.type === "text" ? markdown(part.text) : attachment(part))) : resultContent(call.result.content, call.call.name);
+  return h("div", { class: ["call-result", isBad && "failed"] }, content,
     call.clipped ? h("p", { class: "faint" }, `${call.clipped.toLocaleString()} more characters: see the record`) : null,
-    call.result.artifacts?.length ? h("p", { class: "faint" }, `Shortened for the model; the whole is kept as ${call.result.artifacts.join(", ")}`) : null);
+    (call.result.artifacts ?? []).map((artifact) => wholeResult(session, artifact)));
+}
+
+/**
+ * A result that was shortened for the model, and a button that shows all of it.
+ * @param {string} session @param {string} artifact
+ */
+function wholeResult(session, artifact) {
+  const box = h("div", { class: "whole-result" }, h("p", { class: "faint" }, "Shortened for the model. ",
+    h("button", { class: "small plain", onclick: () => void attempt(async () => {
+      const text = await getText(`/runs/${encodeURIComponent(session)}/artifacts/${encodeURIComponent(artifact)}`);
+      box.replaceChildren(h("pre", { class: "result-text whole", tabindex: "0", role: "group", "aria-label": "the whole result" }, hasEscapes(text) ? terminalText(text) : text));
+    }) }, "Show the whole result")));
+  return box;
 }
 
 /**

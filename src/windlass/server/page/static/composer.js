@@ -1,8 +1,8 @@
-/** The box that a person writes into: it starts a run, goes on with a session, or steers a run. */
+/** The box that a person writes into: it starts a run, continues a session, or steers a run. */
 
 import { newKey, post, runPath } from "./api.js";
 import { h, icon } from "./dom.js";
-import { hello } from "./feed.js";
+import { connection, hello } from "./feed.js";
 import { signal } from "./signals.js";
 import { address, attempt, recall, remember, tell } from "./ui.js";
 
@@ -21,7 +21,7 @@ export function composer(use) {
   const files = signal(/** @type {Attachment[]} */ ([]));
   const isSending = signal(false);
   const isSteering = () => use.mode === "session" && use.isSteering();
-  const label = () => (use.mode === "start" ? "What is to be done?" : isSteering() ? "Say something to the run" : "Go on with this session");
+  const label = () => (use.mode === "start" ? "What is to be done?" : isSteering() ? "Say something to the run" : "Continue this session");
 
   const text = h("textarea", {
     rows: use.mode === "start" ? 2 : 1, placeholder: label, "aria-label": label,
@@ -84,7 +84,7 @@ export function composer(use) {
     h("button", { type: "button", class: "plain", "aria-label": "Attach files", title: "Attach files", onclick: () => picker.click() }, icon("clip")),
     agent, h("span", { class: "grow" }),
     h("span", { class: "faint only-wide hint" }, use.mode === "start" ? ["starts with ", h("kbd", null, "Enter")] : null),
-    h("button", { class: "primary", disabled: () => isSending() }, icon("send"), () => (use.mode === "start" ? "Start" : isSteering() ? "Tell it" : "Send"))));
+    h("button", { class: "primary", disabled: () => isSending() || connection().state === "lost" }, icon("send"), () => (use.mode === "start" ? "Start" : isSteering() ? "Tell it" : "Send"))));
   return form;
 }
 

@@ -10,7 +10,7 @@ import { clip, clockTime, counted, duration, money, tokens } from "./format.js";
 /**
  * What a row can do and find.
  * @typedef {{ session: string, why: (seq: number) => void, nested: (call: CallView) => HTMLElement | null,
- *   question: (call: CallView) => HTMLElement | null, isOpen: (key: string) => boolean,
+ *   question: (call: CallView) => HTMLElement | null, isOpen: (key: string, byDefault?: boolean) => boolean,
  *   setOpen: (key: string, isOpen: boolean) => void }} RowContext
  */
 

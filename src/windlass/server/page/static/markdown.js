@@ -89,7 +89,7 @@ export class MarkdownStream {
       // What the last two lines are can change with the next piece, and with it the block before.
       const isSure = isEnd || (this.openNodes.length === 0 && isFollowed(lines, found));
       if (found.block) {
-        const node = renderBlock(found.block, 0, this.highlight, isSure);
+        const node = found.block.kind === "heading" ? renderHeading(this.parent, found.block) : renderBlock(found.block, 0, this.highlight, isSure);
         this.parent.appendChild(node);
         if (!isSure) this.openNodes.push(node);
         if (!isEnd && found.next >= lines.length) this.followFence(found.block, lines[at] ?? "", node);
@@ -282,7 +282,8 @@ function readParagraph(lines, at) {
 function renderBlock(block, depth, highlight, isComplete) {
   switch (block.kind) {
     case "fence": return renderCode(block, highlight, isComplete);
-    case "heading": return withInline(h(headingTag(block.level)), block.text);
+    // Inside of a list or a quotation it is only bold: it must not break the order of the headings.
+    case "heading": return withInline(h("p", { class: "inner-heading" }), block.text);
     case "rule": return h("hr");
     case "quote": return renderInner(h("blockquote"), block.lines, depth, highlight, isComplete);
     case "list": return renderList(block, depth, highlight, isComplete);
@@ -291,10 +292,21 @@ function renderBlock(block, depth, highlight, isComplete) {
   }
 }
 
-/** @param {number} level @returns {"h3" | "h4" | "h5" | "h6"} */
-function headingTag(level) {
-  // The page has the headings above: those of a reply begin below them.
-  return /** @type {"h3" | "h4" | "h5" | "h6"} */ (`h${Math.min(6, level + 2)}`);
+/**
+ * Return a heading one step below the one that it belongs to, whatever number of marks it has. The
+ * page's own heading is above the first.
+ * @param {HTMLElement} parent @param {Extract<Block, { kind: "heading" }>} block
+ */
+function renderHeading(parent, block) {
+  const above = [...parent.querySelectorAll(":scope > [data-level]")].map((one) => Number(/** @type {HTMLElement} */ (one).dataset.level));
+  /** @type {number[]} */
+  const chain = [];
+  for (const level of [...above, block.level]) {
+    while ((chain.at(-1) ?? 0) >= level) chain.pop();
+    chain.push(level);
+  }
+  const tag = /** @type {"h2" | "h3" | "h4" | "h5" | "h6"} */ (`h${Math.min(6, chain.length + 1)}`);
+  return withInline(h(tag, { dataset: { level: String(block.level) } }), block.text);
 }
 
 /** @template {HTMLElement} E @param {E} element @param {string} text @returns {E} */

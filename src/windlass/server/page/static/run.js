@@ -6,15 +6,17 @@ import { composer } from "./composer.js";
 import { highlight } from "./content.js";
 import { h, icon } from "./dom.js";
 import { renderEntry } from "./entries.js";
-import { hello, now, questions, watchSession } from "./feed.js";
+import { connection, hello, now, questions, watchSession } from "./feed.js";
+import { findBar } from "./find.js";
 import { age, clip, counted, duration, money, tokens } from "./format.js";
 import { useKeys } from "./keys.js";
 import { MarkdownStream } from "./markdown.js";
 import { viewTitle } from "./notify.js";
+import { outlinePanel } from "./outline.js";
 import { questionCard } from "./question_card.js";
 import { computed, effect, onCleanup, signal, untracked } from "./signals.js";
 import { timeline } from "./timeline.js";
-import { address, attempt, openDialog, stateOf } from "./ui.js";
+import { address, attempt, openDialog, recall, remember, stateOf } from "./ui.js";
 import { fork, whyPanel } from "./why.js";
 
 /** @typedef {import("./session_view.js").SessionView} SessionView */
@@ -27,9 +29,11 @@ export function runView(session, seq) {
   const { view, release } = watchSession(session);
   onCleanup(release);
   const why = signal(seq);
+  const isOutlined = signal(false);
   /** @param {number} record */
   const showRecord = (record) => {
     why.set(record);
+    if (record) isOutlined.set(false);
     history.replaceState(null, "", record ? address("run", session, record) : address("run", session));
   };
   const conversation = conversationList(view, { why: showRecord, start: seq });
@@ -42,28 +46,71 @@ export function runView(session, seq) {
   };
   addEventListener("hashchange", onHash);
   onCleanup(() => removeEventListener("hashchange", onHash));
+  const toggleOutline = () => {
+    if (!isOutlined.peek()) showRecord(0);
+    isOutlined.set(!isOutlined.peek());
+  };
+  const find = findBar(view, { ...conversation.finding, toggleOutline, isOutlined });
   useKeys([
     { key: "j", words: "next entry", act: () => conversation.move(1) },
     { key: "k", words: "previous entry", act: () => conversation.move(-1) },
     { key: "w, Enter", words: "why this record", act: () => { const at = conversation.current(); if (at) showRecord(at); } },
     { key: "G, End", words: "to the latest", act: () => conversation.toEnd() },
-    { key: "/", words: "say something", act: () => document.querySelector(".run-foot textarea")?.scrollIntoView() ?? focusBox() },
+    { key: "/", words: "find in this run", act: find.focus },
+    { key: "n", words: "next match", act: () => find.nextMatch(1) },
+    { key: "N", words: "previous match", act: () => find.nextMatch(-1) },
+    { key: "q", words: "next question", act: () => find.nextOf("questions") },
+    { key: "e", words: "next error", act: () => find.nextOf("errors") },
+    { key: "d", words: "next change", act: () => find.nextOf("changes") },
+    { key: "z", words: "fold or unfold calls", act: () => conversation.finding.foldAll(!conversation.finding.isUnfolded()) },
+    { key: "o", words: "outline", act: toggleOutline },
     { key: "c", words: "write to the run", act: focusBox },
     { key: "p", words: "pause or resume", act: () => void pauseOrResume(view) },
-    { key: "Escape", words: "close the panel", act: () => showRecord(0) },
+    { key: "x", words: "cancel the run", act: () => { if (isOpenRun(view) && may("start")) cancelDialog(view); } },
+    { key: "Escape", words: "close the panel", act: () => { showRecord(0); isOutlined.set(false); } },
   ]);
   effect(() => {
     view.version();
     viewTitle.set(firstWords(view));
   });
   onCleanup(() => viewTitle.set(""));
-  return h("div", { class: "run" },
-    () => (view.isMissing() ? h("div", { class: "notice bad" }, `There is no session ${session} of yours, or it was deleted.`) : null),
-    runHead(view),
-    timeline(view, (record) => { showRecord(record); conversation.goTo(record); }),
-    h("div", { class: () => ["run-columns", why() > 0 && "with-why"] },
+  const top = h("div", { class: "run-top" }, runHead(view), timeline(view, (record) => { showRecord(record); conversation.goTo(record); }), find.element);
+  const shown = h("div", { class: "run", hidden: () => view.isMissing() }, top,
+    h("div", { class: () => ["run-columns", (why() > 0 || isOutlined()) && "with-why"] },
       h("div", { class: "run-main" }, conversation.element, runFoot(view, conversation)),
-      whyPanel(session, why, { close: () => showRecord(0), show: (record) => { showRecord(record); conversation.goTo(record); } })));
+      whyPanel(session, why, { close: () => showRecord(0), show: (record) => { showRecord(record); conversation.goTo(record); } }),
+      outlinePanel(view, { isOpen: isOutlined, goTo: conversation.goTo, close: () => isOutlined.set(false) })));
+  keepHeightOf(top, shown);
+  return [
+    () => (view.isMissing() ? h("div", { class: "empty" }, h("h2", null, "There is no such session"),
+      h("p", null, "It was deleted, it belongs to someone else, or the link is wrong: ", h("code", null, session)),
+      h("p", null, h("a", { href: "#/" }, "To the sessions"))) : null),
+    shown,
+  ];
+}
+
+/**
+ * Tell the styles how high the part is that stays, so that nothing is scrolled behind it.
+ * @param {HTMLElement} top @param {HTMLElement} run
+ */
+function keepHeightOf(top, run) {
+  const observer = new ResizeObserver(() => {
+    const isSticky = getComputedStyle(top).position === "sticky";
+    run.style.setProperty("--run-top", `${isSticky ? top.offsetHeight : 0}px`);
+  });
+  observer.observe(top);
+  onCleanup(() => observer.disconnect());
+}
+
+/** @param {SessionView} view */
+function isOpenRun(view) {
+  return view.head.peek()?.run?.outcome === null;
+}
+
+/** @param {string} role */
+function may(role) {
+  const roles = hello()?.caller.roles ?? [];
+  return roles.includes("admin") || roles.includes(role);
 }
 
 function focusBox() {
@@ -89,12 +136,17 @@ export function conversationList(view, options) {
   const opened = new Map();
   /** @type {Map<string, HTMLElement>} */
   const nestedViews = new Map();
+  const isUnfolded = signal(recall("calls") === "unfolded");
+  /** @type {((entry: import("./types.js").Entry) => boolean) | null} */
+  let isShown = null;
+  /** The entries that the filter shows. */
+  let shown = view.entries;
   let selected = -1;
   let isPlaced = false;
   const context = {
     session: view.session,
     why: options.why,
-    isOpen: (/** @type {string} */ key) => opened.get(key) ?? false,
+    isOpen: (/** @type {string} */ key, byDefault = false) => opened.get(key) ?? (byDefault || (key.startsWith("call-") && isUnfolded.peek())),
     setOpen: (/** @type {string} */ key, /** @type {boolean} */ isOpen) => { opened.set(key, isOpen); },
     nested: (/** @type {import("./types.js").CallView} */ call) => nested(call),
     question: (/** @type {import("./types.js").CallView} */ call) => openQuestion(view.session, call),
@@ -111,12 +163,13 @@ export function conversationList(view, options) {
     }));
   }
   const onEntries = (/** @type {number[]} */ changed, /** @type {boolean} */ isReset) => {
-    if (isReset || !isPlaced) list.reset(view.entries);
-    else list.update(view.entries, changed);
+    shown = isShown ? view.entries.filter(isShown) : view.entries;
+    if (isReset || !isPlaced || isShown) list.reset(shown);
+    else list.update(shown, changed);
     if (!isPlaced && view.entries.length) {
       isPlaced = true;
       isAtEnd.set(options.start === 0);
-      if (options.start) requestAnimationFrame(() => goTo(options.start));
+      if (options.start > 0) requestAnimationFrame(() => goTo(options.start));
       else requestAnimationFrame(() => toEnd());
     } else if (isAtEnd.peek()) requestAnimationFrame(toEnd);
   };
@@ -138,14 +191,15 @@ export function conversationList(view, options) {
   }
   /** @param {number} seq */
   function goTo(seq) {
-    // Whoever looks at a record is not taken to the end by the next one.
-    isAtEnd.set(false);
     select(view.indexOfRecord(seq), "center");
   }
-  /** @param {number} index @param {ScrollLogicalPosition} [block] */
+  /** @param {number} index of the entry in the session @param {ScrollLogicalPosition} [block] */
   function select(index, block = "nearest") {
-    const row = list.rowAt(index);
+    const entry = view.entries[index];
+    const row = entry && list.rowAt(shown === view.entries ? index : shown.indexOf(entry));
     if (!row) return;
+    // A reader who looks at a record is not taken to the end by the next one.
+    if (block === "center") isAtEnd.set(false);
     rows.querySelector(".entry.selected")?.classList.remove("selected");
     row.classList.add("selected");
     selected = index;
@@ -156,8 +210,37 @@ export function conversationList(view, options) {
     element: h("div", { class: "conversation" }, rows, pendingRows(view), liveReply(view)),
     isAtEnd, toEnd, goTo,
     current: () => view.entries[selected]?.seq ?? 0,
-    move: (/** @type {number} */ step) => select(Math.min(view.entries.length - 1, Math.max(0, selected < 0 ? view.entries.length - 1 : selected + step))),
+    move,
+    finding: {
+      goToIndex: (/** @type {number} */ index) => select(index, "center"),
+      selected: () => selected,
+      show,
+      isUnfolded,
+      foldAll,
+    },
   };
+
+  /** @param {number} step */
+  function move(step) {
+    const entry = view.entries[selected];
+    const at = entry ? shown.indexOf(entry) : -1;
+    const next = shown[at < 0 ? shown.length - 1 : Math.min(shown.length - 1, Math.max(0, at + step))];
+    if (next) select(view.entries.indexOf(next));
+  }
+  /** @param {typeof isShown} filter shows these entries alone; null shows all */
+  function show(filter) {
+    if (isShown === null && filter === null) return;
+    isShown = filter;
+    shown = isShown ? view.entries.filter(isShown) : view.entries;
+    if (isPlaced) list.reset(shown);
+  }
+  /** @param {boolean} isOpen */
+  function foldAll(isOpen) {
+    isUnfolded.set(isOpen);
+    remember("calls", isOpen ? "unfolded" : "");
+    for (const key of [...opened.keys()]) if (key.startsWith("call-")) opened.delete(key);
+    for (const details of rows.querySelectorAll("details.call-fold")) /** @type {HTMLDetailsElement} */ (details).open = isOpen;
+  }
 }
 
 /**
@@ -240,7 +323,7 @@ function openPart(box, before, kind) {
 
 /** @param {SessionView} view */
 function runHead(view) {
-  const state = () => headState(view.head());
+  const state = () => (isAway(view) ? { words: "not connected", dot: "lost", chip: "bad" } : headState(view.head()));
   return h("header", { class: "run-head" },
     h("div", { class: "run-title" }, h("h1", null, () => { view.version(); return firstWords(view) || view.session; }),
       h("div", { class: "run-facts" },
@@ -255,15 +338,23 @@ function runHead(view) {
 }
 
 /**
- * The buttons are made anew only when others are needed: not under a finger that presses one.
+ * The buttons are replaced only when others are needed: not under a finger that presses one.
  * @param {SessionView} view
  */
 function runActions(view) {
   const need = computed(() => {
     const run = view.head()?.run;
-    return run ? `${run.outcome} ${run.pause !== null} ${hello()?.caller.roles.join(" ")}` : "";
+    return run ? `${run.outcome} ${run.pause !== null} ${isAway(view)} ${hello()?.caller.roles.join(" ")}` : "";
   });
   return h("div", { class: "run-actions" }, () => need() && untracked(() => runButtons(view)));
+}
+
+/**
+ * Whether the service cannot be reached while the run is open: what is shown may be out of date.
+ * @param {SessionView} view
+ */
+function isAway(view) {
+  return connection().state === "lost" && view.head()?.run?.outcome === null;
 }
 
 /** @param {Head | null} head */
@@ -289,16 +380,15 @@ function troubles(head) {
 function runButtons(view) {
   const head = view.head();
   if (!head?.run) return null;
-  const roles = hello()?.caller.roles ?? [];
-  const may = (/** @type {string} */ role) => roles.includes("admin") || roles.includes(role);
   const isOpen = head.run.outcome === null;
   const isPaused = head.run.pause !== null;
+  const disabled = isAway(view);
   return [
-    isOpen && may("start") && h("button", { onclick: () => void pauseOrResume(view) }, icon(isPaused ? "play" : "pause"), isPaused ? "Resume" : "Pause"),
-    isOpen && may("admin") && h("button", { onclick: () => raiseDialog(view) }, icon("raise"), "Raise limit"),
-    isOpen && may("start") && h("button", { class: "danger", onclick: () => cancelDialog(view) }, icon("stop"), "Cancel"),
-    may("start") && h("button", { onclick: () => void fork(view.session, view.seq), title: "A new session with the same records" }, icon("fork"), "Fork"),
-    h("button", { onclick: () => compareDialog(view.session) }, "Compare"),
+    isOpen && may("start") && h("button", { disabled, onclick: () => void pauseOrResume(view) }, icon(isPaused ? "play" : "pause"), isPaused ? "Resume" : "Pause"),
+    isOpen && may("admin") && h("button", { disabled, onclick: () => raiseDialog(view) }, icon("raise"), "Raise limit"),
+    isOpen && may("start") && h("button", { class: "danger", disabled, onclick: () => cancelDialog(view) }, icon("stop"), "Cancel"),
+    may("start") && h("button", { disabled, onclick: () => void fork(view.session, view.seq), title: "A new session with the same records" }, icon("fork"), "Fork"),
+    h("button", { disabled, onclick: () => compareDialog(view.session) }, "Compare"),
   ];
 }
 
@@ -307,14 +397,14 @@ async function pauseOrResume(view) {
   const run = view.head.peek()?.run;
   if (!run || run.outcome) return;
   const isPaused = run.pause !== null;
-  await attempt(() => post(runPath(view.session, isPaused ? "/resume" : "/pause"), {}), isPaused ? "The run goes on." : "The run pauses after its current step.");
+  await attempt(() => post(runPath(view.session, isPaused ? "/resume" : "/pause"), {}), isPaused ? "The run continues." : "The run pauses after its current step.");
 }
 
 /** @param {SessionView} view */
 function cancelDialog(view) {
   openDialog("Cancel this run?", (close) => h("form", { onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); close(); void attempt(() => post(runPath(view.session, "/cancel"), {}), "The run is cancelled."); } },
-    h("p", { class: "soft" }, "What it did stays. Calls that run now are stopped. A cancelled run cannot be resumed; its session can go on with a new prompt."),
-    h("div", { class: "actions" }, h("button", { type: "button", onclick: close }, "Let it run"), h("button", { class: "danger", autofocus: true }, "Cancel the run"))));
+    h("p", { class: "soft" }, "What it did stays. Calls that run now are stopped. A cancelled run cannot be resumed; its session can continue with a new prompt."),
+    h("div", { class: "actions" }, h("button", { type: "button", onclick: close }, "Keep it running"), h("button", { class: "danger", autofocus: true }, "Cancel the run"))));
 }
 
 /** @param {SessionView} view */
@@ -358,7 +448,7 @@ function runFoot(view, conversation) {
   const isSteering = () => view.head()?.run?.outcome === null;
   return h("div", { class: "run-foot" },
     h("button", { class: "to-end small", hidden: () => conversation.isAtEnd(), onclick: () => conversation.toEnd() }, "To the latest"),
-    h("div", { class: "status-line" }, () => statusWords(view.head())),
+    h("div", { class: "status-line" }, () => (isAway(view) ? [h("span", { class: "dot lost" }), "The service cannot be reached. This is the last known state; it is updated when the service returns."] : statusWords(view.head()))),
     composer({ mode: "session", session: view.session, isSteering }));
 }
 
@@ -374,8 +464,8 @@ export function statusWords(head) {
     case "retry": return [h("span", { class: "dot wait" }), () => `The model failed; tries again in ${duration(Math.max(0, (status.until ?? 0) - now()))}`];
     case "person": return [h("span", { class: "dot wait" }), h("strong", null, "Waits for your answer: "), since];
     case "continue": return [h("span", { class: "dot wait" }), h("strong", null, run?.pause?.cause === "budget" ? "Its budget is used up" : `Paused${run?.pause?.by ? ` by ${run.pause.by}` : ""}`), run?.pause?.reason ? `: ${run.pause.reason}` : ""];
-    case "driver": return [h("span", { class: "dot rest" }), "Its process let go of it; the service goes on with it shortly"];
-    case "runtime": return [h("span", { class: "dot work" }), head.driven ? "Works" : "Nobody drives it now; the service goes on with it shortly"];
+    case "driver": return [h("span", { class: "dot rest" }), "Its process released it; the service resumes it shortly"];
+    case "runtime": return [h("span", { class: "dot work" }), head.driven ? "Works" : "It has no driver now; the service resumes it shortly"];
     default: return run?.outcome ? [h("span", { class: `dot ${stateOf({ state: run.outcome }).dot}` }), `Run ${run.number} ${stateOf({ state: run.outcome }).words}`, run.reason ? `: ${clip(run.reason, 160)}` : "", `, ${duration((run.ended_at ?? head.status.since) - run.started_at)}`] : [h("span", { class: "dot rest" }), "Waits for a prompt"];
   }
 }

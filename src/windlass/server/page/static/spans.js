@@ -1,14 +1,12 @@
 /** The spans of a session for its timeline: what happened when, and what it cost. Pure. */
 
-import { gist, readArguments } from "./calls.js";
+import { gist, isBadState, readArguments } from "./calls.js";
 
 /** @typedef {"model" | "tools" | "waiting" | "agents"} Lane */
 /**
  * @typedef {{ lane: Lane, from: number, to: number | null, seq: number, words: string, usd: number,
  *   kind: "ok" | "bad" | "open" }} Span
  */
-
-const BAD = new Set(["failed", "denied", "invalid", "timed_out", "unknown"]);
 
 /**
  * @param {readonly import("./types.js").Entry[]} entries
@@ -60,16 +58,16 @@ function replySpans(entry) {
 function callSpans(call, entry) {
   /** @type {Span[]} */
   const spans = [];
-  const words = `${call.call.name} ${call.call.name === "bash" ? (readArguments(call)?.command ?? "") : gist(call.call.name, readArguments(call))}`.slice(0, 120);
+  const words = `${call.call.name} ${call.call.name === "bash" ? (readArguments(call)?.command ?? "") : gist(readArguments(call))}`.slice(0, 120);
   const usd = call.charges.reduce((sum, charge) => sum + Number(charge.usd ?? 0), 0);
   if (call.asked_at !== null) {
     const isOpen = call.answered_at === null && call.ended_at === null;
     spans.push({ lane: "waiting", from: call.asked_at, to: isOpen ? null : (call.answered_at ?? call.ended_at), seq: entry.seq, words: `asks about ${words}`, usd: 0, kind: isOpen ? "open" : "ok" });
   }
   if (call.started_at !== null) {
-    const kind = call.ended_at === null ? "open" : BAD.has(call.state) ? "bad" : "ok";
+    const kind = call.ended_at === null ? "open" : isBadState(call.state) ? "bad" : "ok";
     spans.push({ lane: call.agents.length ? "agents" : "tools", from: call.started_at, to: call.ended_at, seq: entry.seq, words, usd, kind });
-  } else if (BAD.has(call.state)) {
+  } else if (isBadState(call.state)) {
     const at = call.ended_at ?? entry.at;
     spans.push({ lane: "tools", from: at, to: at, seq: entry.seq, words: `${words}: ${call.state}`, usd, kind: "bad" });
   }

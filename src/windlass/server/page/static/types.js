@@ -65,7 +65,7 @@
  *   entries: [number, Entry][], pending: SteeringEntry[], status: Status, run: RunView | null,
  *   attempt: Fact | null, reply: LiveReply | null, steps: number, usd: string | null,
  *   usage: Usage | null, model: string, agent: string,
- *   parent: string, driven: boolean }} ViewPatch
+ *   parent: string, driven: boolean, writes: string[] }} ViewPatch
  */
 /**
  * A session in a list.
