@@ -15,7 +15,7 @@ from typing_extensions import override
 from proof.fleet.effects import EffectService
 from windlass import NOT_DONE, Agent, Limits, ModelOptions, RunContext, tool
 from windlass.ports import Clock
-from windlass.runtime.clock import RealClock
+from windlass.runtime.recorder import RealClock
 
 AGENT = "clerk"
 CALLS = 5

@@ -55,7 +55,7 @@ from windlass.core.moves import (
 from windlass.core.setup import digest
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask
-from windlass.journals.chain import check_order
+from windlass.journals.codec import check_order
 
 Step: TypeAlias = ModelStep[WorldState]
 NextPlace = DriverPlace | Literal["let go"]

@@ -12,7 +12,7 @@ from proof.modelcheck.letters import make_answer_mail, post_letter
 from proof.modelcheck.rules import empty_lane, tell_decision
 from proof.modelcheck.world import DRIVER_NAMES, NOBODY, DriverState, Scenario, WorldState
 from windlass.core.errors import NothingToDo, QuestionDecided
-from windlass.journals.question_rules import AnswerPost, decide_question
+from windlass.journals.mail_rules import AnswerPost, decide_question
 
 Step: TypeAlias = ModelStep[WorldState]
 

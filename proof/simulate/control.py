@@ -25,7 +25,7 @@ from windlass.core.mail import (
 from windlass.core.messages import TextPart
 from windlass.core.result import Question
 from windlass.core.verdicts import Allow, Deny
-from windlass.runtime.suspect_turn import PROCESS_TURN, SuspectTurn
+from windlass.runtime.running_calls import PROCESS_TURN, SuspectTurn
 from windlass.testing.clock import VirtualClock
 
 RAISED_S = 40.0

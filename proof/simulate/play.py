@@ -35,7 +35,7 @@ from windlass.core.fold.run import apply_fact, fold
 from windlass.core.result import Question, RunFailed, RunResult
 from windlass.core.state import State
 from windlass.journals.memory import MemoryJournal
-from windlass.runtime.suspect_turn import PROCESS_TURN, SuspectTurn
+from windlass.runtime.running_calls import PROCESS_TURN, SuspectTurn
 from windlass.testing.clock import VirtualClock
 from windlass.testing.faults import PowerCut
 

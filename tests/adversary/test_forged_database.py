@@ -37,11 +37,9 @@ from windlass.core.verdicts import (
     PersonAnswer,
     QuestionRow,
 )
-from windlass.journals.chain import chain_hash, chain_root
-from windlass.journals.codec import encode_fact
-from windlass.journals.mail_rules import encode_message
+from windlass.journals.codec import chain_hash, chain_root, encode_fact
+from windlass.journals.mail_rules import encode_message, encode_question
 from windlass.journals.postgres.journal import PostgresJournal
-from windlass.journals.question_rules import encode_question
 from windlass.journals.service_keys import ServiceKeys, make_signing_key
 from windlass.testing import FixedGate, ScriptedModel, call, say
 from windlass.tools.function import Reconciliation

@@ -17,8 +17,7 @@ from windlass.core.errors import JournalCorrupt
 from windlass.core.events import Fact, NoteGiven
 from windlass.core.limits import Amount
 from windlass.core.verdicts import Allow, Ask, Grant
-from windlass.journals.chain import chain_hash, chain_root
-from windlass.journals.codec import encode_fact
+from windlass.journals.codec import chain_hash, chain_root, encode_fact
 from windlass.journals.forking import fork
 from windlass.journals.signing import load_key
 from windlass.journals.sqlite.journal import SqliteJournal

@@ -39,8 +39,7 @@ from windlass.gates.policy_file import load_policy
 from windlass.gates.presets import allow_all, ask, read_only
 from windlass.gates.rules import Rule, RuleGate
 from windlass.journals.archive import export_session, import_session
-from windlass.journals.chain import chain_hash, chain_root
-from windlass.journals.codec import encode_fact
+from windlass.journals.codec import chain_hash, chain_root, encode_fact
 from windlass.journals.forking import fork
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal

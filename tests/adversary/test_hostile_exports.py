@@ -15,7 +15,7 @@ from windlass.core.fold.run import apply_fact, fold
 from windlass.core.session_summary import row_of
 from windlass.gates.presets import allow_all, ask
 from windlass.journals.archive import export_session, import_session
-from windlass.journals.chain import chain_hash, chain_root
+from windlass.journals.codec import chain_hash, chain_root
 from windlass.journals.forking import fork
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import GateRequest, Journal

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from windlass import Agent
-from windlass.agent.build import parts_of
 from windlass.agent.call_previews import preview_call
+from windlass.agent.parts import parts_of
 from windlass.testing import ScriptedModel
 from windlass.tools import Workspace, file_tools
 

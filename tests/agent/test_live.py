@@ -9,7 +9,7 @@ from windlass import Agent, Deny, LoopPolicy, TextDelta, tool
 from windlass.core.events import AttemptDiscarded, Event, RunEnded, RunSuspended, StepProposed
 from windlass.core.verdicts import Allow, Ask
 from windlass.journals.memory import MemoryJournal
-from windlass.runtime import live_relay
+from windlass.runtime import publisher
 from windlass.testing import (
     FixedGate,
     ScriptedModel,
@@ -101,13 +101,13 @@ async def test_nobody_outside_means_no_watcher_in_the_run(
 ) -> None:
     """While nobody watches from outside, no event of the run reaches the relay."""
     taken: list[Event] = []
-    take = live_relay.LiveRelay._take_event
+    take = publisher.LiveRelay._take_event
 
-    def note(relay: live_relay.LiveRelay, event: Event) -> None:
+    def note(relay: publisher.LiveRelay, event: Event) -> None:
         taken.append(event)
         take(relay, event)
 
-    monkeypatch.setattr(live_relay.LiveRelay, "_take_event", note)
+    monkeypatch.setattr(publisher.LiveRelay, "_take_event", note)
     store = MemoryJournal()
     with ScriptedModel([[say("One "), pause(9), say("two "), pause(9), say("three")]]) as model:
         agent = Agent(model, journal=store, clock=clock)
@@ -255,13 +255,13 @@ async def test_a_channel_that_loses_everything_loses_no_fact(
     """E5: after a snapshot nothing more comes; the facts do not wait for it."""
     sent: list[Any] = []
 
-    def lose(relay: live_relay.LiveRelay, items: Any, *, is_snapshot: bool = False) -> None:
+    def lose(relay: publisher.LiveRelay, items: Any, *, is_snapshot: bool = False) -> None:
         sent.append(items)
         if len(sent) < 3:
             send(relay, items, is_snapshot=is_snapshot)
 
-    send = live_relay.LiveRelay._send
-    monkeypatch.setattr(live_relay.LiveRelay, "_send", lose)
+    send = publisher.LiveRelay._send
+    monkeypatch.setattr(publisher.LiveRelay, "_send", lose)
     store = MemoryJournal()
     with ScriptedModel(SCRIPT) as model:
         agent = Agent(model, tools=[look], journal=store, clock=clock)

@@ -16,7 +16,7 @@ from windlass.core.messages import ToolResults
 from windlass.core.state import State
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
-from windlass.runtime.suspect_turn import PROCESS_TURN, SuspectTurn
+from windlass.runtime.running_calls import PROCESS_TURN, SuspectTurn
 from windlass.testing import ScriptedModel, call, pause, say
 from windlass.tools.shell.interpreter import python_tool
 from windlass.tools.shell.shell_tools import shell_tools

@@ -131,7 +131,7 @@ def test_a_server_that_does_not_answer_is_told_at_the_end(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S2: who it was, and what to look at."""
-    monkeypatch.setattr("windlass.runtime.clock.RealClock.sleep", _at_once)
+    monkeypatch.setattr("windlass.runtime.recorder.RealClock.sleep", _at_once)
     done = cli(*RUN)
     assert done.exit_code == 1
     assert "127.0.0.1:9 refuses connections" in done.output

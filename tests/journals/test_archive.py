@@ -23,8 +23,7 @@ from windlass.core.session_summary import SessionSummary
 from windlass.core.setup import LoopPolicy
 from windlass.core.verdicts import Allow
 from windlass.journals.archive import export_session, import_session
-from windlass.journals.chain import chain_hash, chain_root
-from windlass.journals.codec import encode_fact
+from windlass.journals.codec import chain_hash, chain_root, encode_fact
 from windlass.journals.forking import fork
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.journals.chain import (
+from windlass.journals.codec import (
     ChainLink,
     RecordProblem,
     RecordRow,
     chain_hash,
     chain_root,
+    encode_fact,
     walk_chain,
 )
-from windlass.journals.codec import encode_fact
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
 BLOBS = {name: data for fact in facts_of_every_kind() for name, data in encode_fact(fact).blobs}

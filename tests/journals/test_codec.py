@@ -21,12 +21,13 @@ from windlass.core.events import (
 from windlass.core.fold.run import fold
 from windlass.core.messages import ImagePart, TextPart, ToolResult
 from windlass.core.verdicts import Modify
-from windlass.journals.chain import chain_hash, chain_root
 from windlass.journals.codec import (
     LARGE_TEXT_CHARS,
     UPCASTS,
     UnreadableRecord,
     blob_name,
+    chain_hash,
+    chain_root,
     decode_fact,
     encode_fact,
 )

@@ -6,13 +6,13 @@ import pytest
 
 from windlass.core.errors import ConfigError
 from windlass.journals import open_journal
-from windlass.journals.names import (
+from windlass.journals.postgres.journal import PostgresJournal
+from windlass.journals.wording import (
     JournalName,
     parse_journal_name,
     resolve_journal_name,
     show_journal_name,
 )
-from windlass.journals.postgres.journal import PostgresJournal
 
 pytestmark = pytest.mark.contract("D10")
 PASSWORD = "hunter2"

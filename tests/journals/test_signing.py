@@ -15,8 +15,7 @@ from windlass.core.mail import CancelMail, PromptMail, SteerMail
 from windlass.core.messages import TextPart
 from windlass.core.verdicts import Allow, Ask, Verdict
 from windlass.environ import signing_key_folder
-from windlass.journals.chain import chain_hash
-from windlass.journals.codec import encode_fact
+from windlass.journals.codec import chain_hash, encode_fact
 from windlass.journals.signing import load_key
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.private_files import is_private_file

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from windlass.runtime.suspect_turn import PROCESS_TURN, SuspectTurn
+from windlass.runtime.running_calls import PROCESS_TURN, SuspectTurn
 
 pytestmark = pytest.mark.contract("D15")
 

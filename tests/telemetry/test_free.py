@@ -6,9 +6,8 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from windlass.agent.build import build_parts
+from windlass.agent.build import OutputType, build_parts
 from windlass.agent.observers import begin_observation
-from windlass.agent.output import OutputType
 from windlass.core.state import State
 from windlass.runtime.leftover_tasks import LeftoverTasks
 from windlass.runtime.recorder import Recorder

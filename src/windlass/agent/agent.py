@@ -4,16 +4,15 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import PurePath
 from typing import Any, Generic
 from weakref import finalize
 
 from typing_extensions import Unpack
 
-from windlass.agent import control
-from windlass.agent.answering import accept_expiry, find_question, post_answer
-from windlass.agent.build import BuiltAgent, build_parts, replace_journal
+from windlass.agent import control, lazy_features
+from windlass.agent.build import OutputType, build_parts, replace_journal
 from windlass.agent.driving import SessionDriver
 from windlass.agent.event_stream import EventStream, StreamBlock
 from windlass.agent.handles import RunHandle, RunStarter
@@ -23,11 +22,8 @@ from windlass.agent.options import (
     RunOptions,
     check_agent_options,
 )
-from windlass.agent.output import OutputType
-from windlass.agent.parts import AgentParts
+from windlass.agent.parts import AgentParts, BuiltAgent
 from windlass.agent.runs import RELEASE_GRACE_S
-from windlass.agent.subagents import make_agent_tool
-from windlass.agent.sweeping import Sweeper, SweepOptions, SweepReport
 from windlass.agent.sync import BackgroundLoop
 from windlass.core.errors import ConfigError, NothingToDo, SessionBusy
 from windlass.core.events import Event, SteeringGiven
@@ -73,7 +69,6 @@ class Agent(BuiltAgent, Generic[OutputT]):
         self._starter: RunStarter[OutputT] = RunStarter(
             self._runs, self._openings, self._sessions, self._parse_output
         )
-        self.sweeper = Sweeper(self._runs, self._sessions)
         self._background = BackgroundLoop()
         finalize(self, self._background.stop)
 
@@ -95,7 +90,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
         tool_name = name or self._parts.world.agent
         if not tool_name:
             raise ConfigError("as_tool(): the agent has no name, so give one: as_tool(name=…)")
-        return make_agent_tool(self._parts, tool_name, description)
+        return lazy_features.make_agent_tool(self._parts, tool_name, description)
 
     async def run(
         self,
@@ -147,7 +142,9 @@ class Agent(BuiltAgent, Generic[OutputT]):
         result = await self._sessions.drive(name, consent=consent, watcher=on_event)
         return None if result is None else self._parse_output(result)
 
-    async def sweep(self, **options: Unpack[SweepOptions]) -> SweepReport:
+    async def sweep(
+        self, **options: "Unpack[lazy_features.SweepOptions]"
+    ) -> "lazy_features.SweepReport":
         """Drive the sessions of this agent that need a driver, and return what was done.
 
         These are root sessions without a driver whose open run is neither paused nor waiting, and
@@ -158,6 +155,11 @@ class Agent(BuiltAgent, Generic[OutputT]):
         SweepOptions.
         """
         return await self.sweeper.sweep(**options)
+
+    @cached_property
+    def sweeper(self) -> "lazy_features.Sweeper":
+        """Finds the sessions of this agent that need a driver, and drives them."""
+        return lazy_features.Sweeper(self._runs, self._sessions)
 
     def run_sync(
         self,
@@ -242,15 +244,15 @@ class Agent(BuiltAgent, Generic[OutputT]):
         answer was accepted first.
         """
         world = self._parts.world
-        asked = await find_question(world.journal, check_session(session), call_id)
+        asked = await lazy_features.find_question(world.journal, check_session(session), call_id)
         root = asked.root.session
         resumed = partial(self._openings.open_resumed, consent=consent)
         # What would keep the run from resuming is found before the answer counts.
         await self._runs.check_undriven(root)
         resumed(asked.root)
         mask = self._parts.mask
-        with accept_expiry():
-            await post_answer(
+        with lazy_features.accept_expiry():
+            await lazy_features.post_answer(
                 world.journal, asked, call_id, verdict, digest=digest, by=by, mask=mask
             )
         return await self._go_on(root, resumed, on_event)

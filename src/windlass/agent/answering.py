@@ -27,8 +27,8 @@ from windlass.core.verdicts import CLOCK, EXPIRED_DENIAL, Decision, PersonAnswer
 from windlass.journals.completing import complete_journal
 from windlass.journals.wording import describe_unknown_session
 from windlass.ports import Clock, GivenJournal, Journal
-from windlass.runtime.clock import RealClock
-from windlass.runtime.session_tree import find_root
+from windlass.runtime.leases import find_root
+from windlass.runtime.recorder import RealClock
 
 
 class AskedQuestion(NamedTuple):

@@ -40,7 +40,7 @@ from windlass.core.verdicts import (
     is_sound_verdict,
     tally,
 )
-from windlass.journals.question_rules import no_question_error, other_arguments_error
+from windlass.journals.mail_rules import no_question_error, other_arguments_error
 from windlass.logs import get_logger
 from windlass.ports import Approver, Clock, World
 from windlass.ports.gates import ApproverReply

@@ -1,89 +1,108 @@
 """The parts of an agent, built from its options: models by name, a gate, and one sound setup.
 
 Invariant: an agent that cannot keep its promises is refused here, before anything is spent.
+
+An output type gives the schema that the model gets, and the check of its final reply.
 """
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Generic, Protocol, cast
 
 import msgspec
 from msgspec.structs import replace
-from typing_extensions import override
 
-from windlass.agent import lazy_imports
+from windlass.agent import lazy_features, lazy_imports
 from windlass.agent.approvals import as_async_approver
-from windlass.agent.call_requests import LiveCallRequests
 from windlass.agent.folder_store import FolderStore
-from windlass.agent.nested_calls import NestedCallSession
+from windlass.agent.observers import RunObserver
 from windlass.agent.openings import check_budgets
 from windlass.agent.options import AgentOptions, build_mask
-from windlass.agent.output import OutputType
 from windlass.agent.parts import AgentParts
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits, SessionLimits
 from windlass.core.messages import ToolSpec
-from windlass.core.rich_display import DisplayCard, RichDisplay
+from windlass.core.result import OutputT
 from windlass.core.schema import JsonSchema
 from windlass.core.session_summary import check_text
 from windlass.core.setup import DEFAULT_RETRIES, Compaction, LoopPolicy, Setup, fill_loop_defaults
 from windlass.core.suggestions import suggest_names
 from windlass.environ import read_environment
-from windlass.journals.completing import complete_journal
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import (
     Approver,
     BlobStore,
+    CallContext,
+    CallerRun,
+    CallRequests,
+    Clock,
     Gate,
     GivenJournal,
     Journal,
     Model,
+    NestedCalls,
+    NestingCall,
     Timeouts,
     Tools,
     UndoableTools,
     World,
 )
-from windlass.runtime.clock import RealClock
 from windlass.runtime.governor import ProviderGovernor
+from windlass.runtime.recorder import RealClock
 from windlass.tools.toolbox import Toolbox
 
-
-class BuiltAgent(RichDisplay):
-    """What is shown of an agent: its parts, never its keys."""
-
-    _parts: AgentParts
-
-    @override
-    def __repr__(self) -> str:
-        setup = self._parts.setup
-        name = f", name={self._parts.world.agent!r}" if self._parts.world.agent else ""
-        return f"Agent({setup.model.name!r}{name}, {len(setup.tools)} tools)"
-
-    @override
-    def display_card(self) -> DisplayCard:
-        """Return what is shown of this agent in a notebook."""
-        world = self._parts.world
-        setup = self._parts.setup
-        rows = [
-            ("model", setup.model.name),
-            ("fallbacks", ", ".join(model.name for model in setup.fallbacks)),
-            ("tools", ", ".join(tool.name for tool in setup.tools)),
-            ("gate", setup.gate or "none: every call is allowed"),
-            ("journal", type(world.journal).__name__),
-            ("instructions", setup.instructions),
-        ]
-        filled = tuple((name, value) for name, value in rows if value)
-        return DisplayCard("Agent", world.agent, rows=filled)
+JSON_FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
+MISMATCH_CHARS_MAX = 600
 
 
-def parts_of(agent: BuiltAgent) -> AgentParts:
-    """Return what an agent is made of.
+class OutputType(Generic[OutputT]):
+    """The type that a final reply must have."""
 
-    For the packages above this one (`server`, `fleet`, `evaluation`, `cli`, `project`), which show
-    an agent, read its journal or mask with its secrets. Programs use the methods of `Agent`.
-    """
-    return agent._parts  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - this is their door
+    def __init__(self, output_type: type[OutputT]) -> None:
+        self._type = output_type
+        self.is_text = output_type is str
+        self.schema: dict[str, Any] | None = None if self.is_text else _schema_of(output_type)
+
+    def describe_mismatch(self, text: str) -> str | None:
+        """Return what is wrong with a reply, in words for the model; None if it fits."""
+        try:
+            self.parse(text)
+        except ValueError as error:
+            problem = str(error)[:MISMATCH_CHARS_MAX]
+            return f"Your reply does not fit the schema: {problem}. Reply with only the JSON value."
+        return None
+
+    def parse(self, text: str) -> OutputT:
+        """Return the value in a reply. Raises ValueError if the reply does not fit."""
+        if self.is_text:
+            return cast("OutputT", text)
+        fenced = JSON_FENCE.fullmatch(text)
+        body = fenced.group(1) if fenced else text
+        if _is_pydantic(self._type):
+            return cast("_PydanticModel", self._type).model_validate_json(body)
+        return msgspec.json.decode(body, type=self._type)
+
+
+class _PydanticModel(Protocol):
+    def model_json_schema(self) -> dict[str, Any]: ...
+
+    def model_validate_json(self, json_data: str) -> Any: ...  # noqa: ANN401 - of the user's type
+
+
+def _is_pydantic(output_type: object) -> bool:
+    """Recognized by its methods, so that pydantic need not be imported."""
+    return hasattr(output_type, "model_json_schema")
+
+
+def _schema_of(output_type: type[Any]) -> dict[str, Any]:
+    if _is_pydantic(output_type):
+        return cast("_PydanticModel", output_type).model_json_schema()
+    try:
+        return msgspec.json.schema(output_type)
+    except TypeError as error:
+        raise ConfigError(f"output_type={output_type!r} has no JSON schema: {error}") from error
 
 
 def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptions) -> AgentParts:
@@ -119,7 +138,7 @@ def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptio
 
 def replace_journal(parts: AgentParts, given: GivenJournal) -> AgentParts:
     """Return the parts of the same agent with another journal."""
-    journal = complete_journal(given, parts.world.clock.now)
+    journal = lazy_imports.complete_journal(given, parts.world.clock.now)
     governor = parts.world.governor
     if isinstance(governor, ProviderGovernor):
         governor = governor.share_through(journal)
@@ -200,7 +219,7 @@ def _build_world(
             toolbox = toolbox.with_search()
     approver = as_async_approver(options.get("approver"))
     clock = options.get("clock") or RealClock()
-    journal = complete_journal(_open_journal(options.get("journal")), clock.now)
+    journal = _open_journal(options.get("journal"), clock)
     return World(
         models={model.info.name: model for model in models},
         tools=toolbox,
@@ -216,8 +235,8 @@ def _build_world(
         recall=options.get("knowledge"),
         governor=_build_governor(options, journal),
         folders=options.get("folders") or FolderStore(),
-        make_requests=partial(LiveCallRequests, observer=options.get("telemetry")),
-        nest_calls=NestedCallSession,
+        make_requests=partial(_make_requests, options.get("telemetry")),
+        nest_calls=_nest_calls,
     )
 
 
@@ -233,10 +252,22 @@ def _all_specs(tools: Tools) -> tuple[ToolSpec, ...]:
     return (*tools.specs, *(tools.undo_specs if isinstance(tools, UndoableTools) else ()))
 
 
-def _open_journal(given: GivenJournal | str | None) -> GivenJournal:
+def _open_journal(given: GivenJournal | str | None, clock: Clock) -> Journal:
+    if given is None:
+        return MemoryJournal()
     if isinstance(given, str | PurePath):
-        return lazy_imports.open_journal(given)
-    return given if given is not None else MemoryJournal()
+        given = lazy_imports.open_journal(given)
+    return lazy_imports.complete_journal(given, clock.now)
+
+
+def _make_requests(
+    observer: RunObserver | None, run: CallerRun, call_id: str, context: CallContext
+) -> CallRequests:
+    return lazy_features.LiveCallRequests(run, call_id, context, observer=observer)
+
+
+def _nest_calls(run: CallerRun, nesting: NestingCall) -> NestedCalls:
+    return lazy_features.NestedCallSession(run, nesting)
 
 
 def _blobs_only(store: BlobStore) -> BlobStore:

@@ -39,12 +39,10 @@ from windlass.core.secrets.mask import Mask
 from windlass.core.state import CallState, State
 from windlass.logs import get_logger
 from windlass.ports import Clock, Journal
-from windlass.runtime.clock import RealClock
-from windlass.runtime.leases import hold_session, release_after
+from windlass.runtime.leases import find_root, hold_session, release_after
 from windlass.runtime.mailbox import refuse_letter
-from windlass.runtime.recorder import Recorder
-from windlass.runtime.session_tree import find_root
-from windlass.runtime.shared_budgets import settle_budgets
+from windlass.runtime.recorder import RealClock, Recorder
+from windlass.runtime.shared_limits import settle_budgets
 
 SESSION_NAMES_MAX = 100
 CALLER_ENDED = "the run that it works for has ended"

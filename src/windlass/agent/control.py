@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from windlass.agent import lazy_imports
 from windlass.agent.child_sessions import UndrivenRuns
 from windlass.agent.options import PromptInput, build_mask, check_prompt
 from windlass.core.errors import ConfigError, MailRejected, NothingToDo, SessionBusy
@@ -43,13 +44,10 @@ from windlass.core.mail import (
 )
 from windlass.core.session_summary import check_session
 from windlass.core.state import RunState, State
-from windlass.journals.completing import complete_journal
 from windlass.journals.wording import describe_unknown_session
 from windlass.ports import GivenJournal, Journal
-from windlass.runtime.clock import RealClock
-from windlass.runtime.leases import hold_session
-from windlass.runtime.recorder import Recorder
-from windlass.runtime.session_tree import find_root
+from windlass.runtime.leases import find_root, hold_session
+from windlass.runtime.recorder import RealClock, Recorder
 
 WAKE_S = 5.0
 """How long to wait for an append before looking again anyway."""
@@ -324,7 +322,7 @@ class OpenRun(msgspec.Struct, frozen=True):
 async def find_open_run(journal: GivenJournal, session: str, run: int | None) -> OpenRun:
     """Return the open run of a session. Raises NothingToDo without one, or for another number."""
     session = check_session(session)
-    journal = complete_journal(journal)
+    journal = lazy_imports.complete_journal(journal)
     state = fold(session, await journal.read(session))
     if not state.seq:
         raise NothingToDo(await describe_unknown_session(journal, session))

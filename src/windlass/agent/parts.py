@@ -1,12 +1,14 @@
 """What an agent is made of: the world that it touches, its setup and its secrets."""
 
 import msgspec
+from typing_extensions import override
 
 from windlass.agent.observers import RunObserver
 from windlass.agent.openings import RunOpenings
 from windlass.agent.options import InstructionFunction
 from windlass.agent.runs import LiveRuns
 from windlass.core.limits import Limits
+from windlass.core.rich_display import DisplayCard, RichDisplay
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import LoopPolicy, Setup
 from windlass.ports import Tools, UndoableTools, World
@@ -38,6 +40,43 @@ class AgentParts(msgspec.Struct, frozen=True):
 
     def make_runs(self) -> LiveRuns:
         return LiveRuns(self.world, self.setup, self.mask, self.observer)
+
+
+class BuiltAgent(RichDisplay):
+    """What is shown of an agent: its parts, never its keys."""
+
+    _parts: AgentParts
+
+    @override
+    def __repr__(self) -> str:
+        setup = self._parts.setup
+        name = f", name={self._parts.world.agent!r}" if self._parts.world.agent else ""
+        return f"Agent({setup.model.name!r}{name}, {len(setup.tools)} tools)"
+
+    @override
+    def display_card(self) -> DisplayCard:
+        """Return what is shown of this agent in a notebook."""
+        world = self._parts.world
+        setup = self._parts.setup
+        rows = [
+            ("model", setup.model.name),
+            ("fallbacks", ", ".join(model.name for model in setup.fallbacks)),
+            ("tools", ", ".join(tool.name for tool in setup.tools)),
+            ("gate", setup.gate or "none: every call is allowed"),
+            ("journal", type(world.journal).__name__),
+            ("instructions", setup.instructions),
+        ]
+        filled = tuple((name, value) for name, value in rows if value)
+        return DisplayCard("Agent", world.agent, rows=filled)
+
+
+def parts_of(agent: BuiltAgent) -> AgentParts:
+    """Return what an agent is made of.
+
+    For the packages above this one (`server`, `fleet`, `evaluation`, `cli`, `project`), which show
+    an agent, read its journal or mask with its secrets. Programs use the methods of `Agent`.
+    """
+    return agent._parts  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - this is their door
 
 
 def _undo_setup(setup: Setup, tools: Tools) -> Setup:

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from windlass.agent import lazy_imports
 from windlass.agent.approvals import answer_from_mail, consult_approver, deny_expired
 from windlass.agent.child_sessions import UndrivenRuns, read_progress_below
 from windlass.agent.control import check_takes_steering
-from windlass.agent.following import follow_driver, follow_session
 from windlass.agent.observers import Observation, ObservedTools, RunObserver, begin_observation
 from windlass.core.errors import NothingToDo, SessionBusy
 from windlass.core.events import CallLate, Event, Fact, SteeringGiven
@@ -278,7 +278,9 @@ class LiveRuns:
         driver = self.find_live(session)
         # A driver in another thread is followed like one in another process: it cannot be touched.
         if driver is None or driver.event_loop is not asyncio.get_running_loop():
-            following = follow_session(journal, session, after, self._mask, withhold=withhold)
+            following = lazy_imports.follow_session(
+                journal, session, after, self._mask, withhold=withhold
+            )
             async with aclosing(following) as events:
                 async for event in events:
                     after = max(after, event.seq)
@@ -286,7 +288,9 @@ class LiveRuns:
             if not after and not await journal.read(session):
                 raise await self.unknown_session(session)
             return
-        following = follow_driver(driver, journal, after, self._mask, withhold=withhold)
+        following = lazy_imports.follow_driver(
+            driver, journal, after, self._mask, withhold=withhold
+        )
         async with aclosing(following) as events:
             async for event in events:
                 yield event

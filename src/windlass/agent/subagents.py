@@ -16,12 +16,11 @@ from msgspec.structs import replace
 
 from windlass.agent import lazy_imports
 from windlass.agent.approvals import call_approver
-from windlass.agent.build import BuiltAgent, parts_of
 from windlass.agent.call_previews import FIRST_AGENT, preview_call
 from windlass.agent.child_driving import CallSession
 from windlass.agent.child_sessions import find_own_session, limit_spending
 from windlass.agent.openings import unpriced_models
-from windlass.agent.parts import AgentParts
+from windlass.agent.parts import AgentParts, BuiltAgent, parts_of
 from windlass.core.errors import ConfigError, ForOperator, NothingToDo
 from windlass.core.limits import Amount
 from windlass.core.messages import Label, ToolResult

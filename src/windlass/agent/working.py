@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import msgspec
 
 from windlass.agent.agent import Agent
-from windlass.agent.build import parts_of
 from windlass.agent.folder_watch import WAIT_S, StoreBeat
+from windlass.agent.parts import parts_of
 from windlass.agent.sweeping import AcceptsStart
 from windlass.agent.work_items import BACKLOG_SEEN, WorkItem, describe_mailed
 from windlass.core.errors import ConfigError, WindlassError

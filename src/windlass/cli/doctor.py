@@ -19,7 +19,7 @@ from windlass.core.errors import ConfigError, WindlassError
 from windlass.core.phrases import format_count
 from windlass.core.session_summary import SessionSummary
 from windlass.gates.policy_file import load_policy, parse_policy
-from windlass.journals.names import parse_journal_name
+from windlass.journals.wording import parse_journal_name
 from windlass.models.resolve import can_sign_in
 from windlass.models.vendors import load_vendors
 from windlass.project.effects import describe_effects

@@ -14,7 +14,7 @@ from windlass.cli.agent_source import AgentSource
 from windlass.cli.journal_option import key_options, log_unsigned
 from windlass.cli.options import agent_options, limit_options, log_option, workspace_options
 from windlass.core.errors import ConfigError
-from windlass.journals.names import show_journal_name
+from windlass.journals.wording import show_journal_name
 from windlass.ports import Journal
 from windlass.project.journals import journal_name
 from windlass.server.access import LOCAL_OWNER

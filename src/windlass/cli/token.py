@@ -10,7 +10,7 @@ from windlass.cli.resource_commands import ResourceCommands
 from windlass.cli.session_picker import format_age
 from windlass.core.phrases import format_count
 from windlass.environ import find_login_name
-from windlass.journals.names import show_journal_name
+from windlass.journals.wording import show_journal_name
 from windlass.project.journals import ManagedJournal
 from windlass.server.access import LOCAL_OWNER, ROLES
 from windlass.server.caller_end import CallerEnd, RunChoice, end_caller

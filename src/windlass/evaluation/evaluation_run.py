@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from windlass.agent.agent import Agent
-from windlass.agent.build import BuiltAgent, parts_of
+from windlass.agent.parts import BuiltAgent, parts_of
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Budget, Money
 from windlass.core.setup import Setup

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import replace as replace_struct
 
 from windlass.agent.agent import Agent, with_parts
-from windlass.agent.build import parts_of
 from windlass.agent.openings import add_budgets
+from windlass.agent.parts import parts_of
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.events import Fact, RunEnded, RunStarted
 from windlass.core.limits import Budget

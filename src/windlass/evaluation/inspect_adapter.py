@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace as replace_struct
 
 from windlass.agent.agent import Agent, with_parts
-from windlass.agent.build import parts_of
+from windlass.agent.parts import parts_of
 from windlass.core.deltas import (
     CallDelta,
     ReplyEnd,

@@ -14,7 +14,7 @@ from decimal import Decimal
 import msgspec
 
 from windlass.agent.agent import Agent
-from windlass.agent.build import parts_of
+from windlass.agent.parts import parts_of
 from windlass.core.errors import ConfigError
 from windlass.core.events import Fact
 from windlass.core.fold.run import fold

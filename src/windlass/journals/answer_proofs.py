@@ -21,7 +21,7 @@ from windlass.core.verdicts import (
     PersonAnswer,
     classify_answer,
 )
-from windlass.journals.chain import RecordProblem
+from windlass.journals.codec import RecordProblem
 from windlass.journals.service_keys import ServiceKeys
 from windlass.ports import ProvenAnswers
 

@@ -30,8 +30,15 @@ from windlass.core.fold.control import mail_place
 from windlass.core.fold.run import fold
 from windlass.core.messages import Charge
 from windlass.core.session_summary import check_session, row_of
-from windlass.journals.chain import ChainLink, chain_hash, chain_root
-from windlass.journals.codec import UnreadableRecord, check_blob, decode_fact, encode_fact
+from windlass.journals.codec import (
+    ChainLink,
+    UnreadableRecord,
+    chain_hash,
+    chain_root,
+    check_blob,
+    decode_fact,
+    encode_fact,
+)
 from windlass.journals.completing import complete_journal
 from windlass.journals.forking import has_waiting_prompts
 from windlass.journals.wording import no_session_error, session_exists_error

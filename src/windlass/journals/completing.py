@@ -24,14 +24,12 @@ from windlass.core.limits import Amount, Budget
 from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt
 from windlass.core.session_summary import SessionPage, SessionSummary
 from windlass.core.verdicts import QuestionRow
-from windlass.journals.budget_math import ShareChange
 from windlass.journals.codec import BLOB_PREFIX_CHARS_MIN, blob_name, is_blob_name
 from windlass.journals.entry_stream import STREAM_PREFIX, DecodeEntry, EntryStream, StateT
 from windlass.journals.live.inbox import MemoryChannel, MemorySender, MemorySubscription
 from windlass.journals.mail_book import FactsOf, MailBook, MailDraft, MailPosted, MailRemoved
-from windlass.journals.mail_rules import MailLimits
-from windlass.journals.question_rules import no_question_error
-from windlass.journals.record_rules import check_record_key
+from windlass.journals.mail_rules import MailLimits, no_question_error
+from windlass.journals.record_rules import ShareChange, check_record_key
 from windlass.journals.record_set import (
     BlobKept,
     BlobSet,

@@ -15,14 +15,15 @@ from windlass.core.fold.control import advance_questions
 from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt, lane_of
 from windlass.core.verdicts import QuestionRow
 from windlass.journals.mail_rules import (
+    AnswerPost,
     MailCounters,
     MailLimits,
+    decide_question,
     decode_message,
     encode_message,
     mailbox_full_error,
     no_facts_error,
 )
-from windlass.journals.question_rules import AnswerPost, decide_question
 
 FactsOf = Callable[[str], Sequence[Fact]]
 """Returns the facts of a session."""

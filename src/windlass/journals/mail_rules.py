@@ -3,6 +3,10 @@
 Invariant: a number of a lane is given out once. It follows the last one that was given out, and the
 last one that a fact of the session carries: a fork or an import has facts with numbers of messages
 that its own mailbox never held.
+
+An answer is mail that decides a question. Invariant: a store calls `decide_question` while no other
+post and no append can change the row, and writes the row and the message together or not at all. So
+a question has one decision, and each person who answers receives that one.
 """
 
 from collections.abc import Iterable
@@ -11,9 +15,15 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.errors import ConfigError, MailboxFull, NothingToDo
+from windlass.core.errors import (
+    ConfigError,
+    JournalCorrupt,
+    MailboxFull,
+    NothingToDo,
+    QuestionDecided,
+)
 from windlass.core.events import Fact
-from windlass.core.fold.control import mail_place
+from windlass.core.fold.control import mail_place, name_message
 from windlass.core.mail import (
     AnswerMail,
     CancelMail,
@@ -25,6 +35,7 @@ from windlass.core.mail import (
     lane_of,
 )
 from windlass.core.text_clip import printable_line
+from windlass.core.verdicts import GivenAnswer, QuestionRow, classify_answer, tally
 
 MESSAGE_BYTES_MAX = 64 * 2**20
 """Of a message as it is stored; attachments of a prompt are a part of it."""
@@ -167,3 +178,80 @@ def _check_content(message: Mail) -> None:
         raise ConfigError(f"a {kind} message must name its run: runs are numbered from 1")
     if isinstance(message, AnswerMail) and not (message.call_id and message.digest):
         raise ConfigError("an answer must name its call and the digest of its arguments")
+
+
+_encode_row = msgspec.json.Encoder().encode
+_decode_row = msgspec.json.Decoder(QuestionRow).decode
+
+
+class AnswerPost(NamedTuple):
+    """An answer on its way into a mailbox."""
+
+    session: str
+    """The session whose mailbox it goes to."""
+    number: int
+    """The number that it gets there."""
+    message: AnswerMail
+    by: str
+    key: str
+    at: float = 0.0
+    """The time by the store's clock."""
+
+    @property
+    def asking(self) -> str:
+        """The session of the run that asks: that of the mailbox, or a sub-agent's."""
+        return self.message.session or self.session
+
+
+def decide_question(row: QuestionRow | None, post: AnswerPost) -> QuestionRow | None:
+    """Return the question as the answer decides it; None if the answer is the decision already.
+
+    The latter is an answer that the run at the top passes on to its sub-agent. Raises NothingToDo
+    if no such question waits, QuestionDecided if it was decided before, and ConfigError if the
+    answer is for other arguments.
+    """
+    message = post.message
+    if row is None:
+        raise no_question_error(message.call_id, post.asking)
+    if row.terms.digest != message.digest:
+        raise other_arguments_error(message.call_id)
+    if row.via and row.via == post.key:
+        return None
+    if row.decision is not None:
+        raise QuestionDecided(row.call_id, row.decision)
+    if row.is_settled:
+        raise no_question_error(message.call_id, post.asking)
+    given = GivenAnswer(classify_answer(message.verdict), post.by, post.at)
+    decision = tally(row.terms, (*row.answers, given))
+    if decision is None:
+        raise NothingToDo(f"the question about call {row.call_id} has not expired yet")
+    if decision.answer == "expiry" and given.answer != "expiry":
+        raise QuestionDecided(row.call_id, decision)
+    via = name_message(post.session, post.number)
+    return replace(row, answers=(*row.answers, given), decision=decision, via=via)
+
+
+def encode_question(row: QuestionRow) -> str:
+    """Return a question as it is stored."""
+    return _encode_row(row).decode()
+
+
+def decode_question(body: str | bytes) -> QuestionRow:
+    """Read a question as it was stored. Raises JournalCorrupt if it cannot be read."""
+    try:
+        return _decode_row(body)
+    except msgspec.MsgspecError as error:
+        raise JournalCorrupt(f"a question cannot be read: {error}") from None
+
+
+def no_question_error(call_id: str, session: str) -> NothingToDo:
+    """There is nothing to answer."""
+    return NothingToDo(f"no question about call {call_id} waits in session {session}")
+
+
+def other_arguments_error(call_id: str) -> ConfigError:
+    """The arguments were changed since the person saw them, or were never those."""
+    return ConfigError(
+        f"the answer is for other arguments than those of call {call_id}: look at the question "
+        "again"
+    )

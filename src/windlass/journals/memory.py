@@ -25,17 +25,15 @@ from windlass.core.session_summary import (
     sort_sessions,
 )
 from windlass.core.verdicts import QuestionRow
-from windlass.journals.budget_math import ShareChange
-from windlass.journals.chain import RecordProblem, check_order
-from windlass.journals.codec import blob_name, is_blob_name
+from windlass.journals.codec import RecordProblem, blob_name, check_order, is_blob_name
 from windlass.journals.leases import HeldLease, LeaseTable
 from windlass.journals.live.inbox import MemoryChannel, MemorySender, MemorySubscription
 from windlass.journals.mail_book import MailBook, MailDraft, MailPosted, MailRemoved
 from windlass.journals.mail_rules import MailLimits, lane_name
-from windlass.journals.names import MEMORY_NAME
 from windlass.journals.notifier import AppendNotifier
+from windlass.journals.record_rules import ShareChange
 from windlass.journals.record_set import BudgetShares, RecordSet
-from windlass.journals.wording import session_missing_error
+from windlass.journals.wording import MEMORY_NAME, session_missing_error
 from windlass.ports import ProvenAnswers, SharedRecord
 
 HASHED_IN_LOOP_BYTES_MAX = 1_000_000

@@ -11,9 +11,10 @@ from decimal import Decimal
 import msgspec
 
 from windlass.core.limits import Amount, Budget
-from windlass.journals.budget_math import BudgetSum, ShareChange
 from windlass.journals.codec import blob_name
 from windlass.journals.record_rules import (
+    BudgetSum,
+    ShareChange,
     check_record_data,
     check_record_key,
     clamp_page,

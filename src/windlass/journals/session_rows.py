@@ -16,15 +16,15 @@ from windlass.core.errors import IllegalFact
 from windlass.core.events import Fact
 from windlass.core.fold.run import fold
 from windlass.core.session_summary import SessionState, SessionSummary, row_of
-from windlass.journals.chain import (
+from windlass.journals.codec import (
     ChainLink,
+    FactRecord,
     RecordProblem,
     RecordRow,
     chain_hash,
     chain_root,
     check_order,
 )
-from windlass.journals.codec import FactRecord
 from windlass.journals.mail_rules import MailCounters
 from windlass.journals.upgrades import VERSION
 

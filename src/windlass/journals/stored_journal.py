@@ -14,8 +14,7 @@ from windlass.core.errors import ConfigError, JournalFailed
 from windlass.core.events import Fact
 from windlass.core.mail import Letter
 from windlass.core.session_summary import SessionSummary
-from windlass.journals.chain import RecordProblem
-from windlass.journals.codec import blob_name, encode_fact, is_blob_name
+from windlass.journals.codec import RecordProblem, blob_name, encode_fact, is_blob_name
 from windlass.journals.session_rows import PendingAppend
 from windlass.journals.stored_catalog import StoredCatalog
 from windlass.journals.wording import blob_corrupt_error, session_corrupt_error, session_name_error

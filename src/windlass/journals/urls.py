@@ -1,13 +1,13 @@
-"""Open a journal by its name: a path, or a URL. `journals/names.py` says which there are."""
+"""Open a journal by its name: a path, or a URL. `journals/wording.py` says which there are."""
 
 from pathlib import Path, PurePath
 
 from windlass.core.errors import ConfigError
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.names import parse_journal_name
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.journals.wording import parse_journal_name
 
 
 def open_journal(

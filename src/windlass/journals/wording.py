@@ -1,14 +1,140 @@
-"""Error messages that more than one journal raises.
+"""The names of journals, and the error messages that more than one journal raises.
 
 Invariant: a message names the journal or the session, says what happened, and says what to do.
+
+A name is a path or a URL:
+
+    sessions.db, sqlite:sessions.db    a SQLite file, which is created if it does not exist
+    memory:, :memory:                  a journal in memory, which ends with the process
+    postgresql://user@host/database    a Postgres database
+
+Invariant: what is shown of a name never contains a password. If a URL cannot be parsed with
+certainty, only its scheme is shown.
 """
 
+import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import PurePath
+from typing import Literal, NamedTuple
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
-from windlass.core.suggestions import find_near_names
+from windlass.core.suggestions import find_near_names, suggest_names
+from windlass.core.text_clip import printable_line
 from windlass.ports import Journal
+
+JournalKind = Literal["memory", "sqlite", "postgres"]
+
+SCHEMES = ("memory", "sqlite", "postgresql")
+POSTGRES_SCHEMES = ("postgresql", "postgres")
+FILE_SCHEMES = ("sqlite", "file")
+MEMORY_NAMES = ("memory:", "memory://", ":memory:", "sqlite::memory:")
+MEMORY_NAME = "memory:"
+HIDDEN = "…"
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_HOSTS = re.compile(r"((\[[0-9A-Fa-f:.]+\]|[\w.-]*)(:\d+)?)(,(\[[0-9A-Fa-f:.]+\]|[\w.-]*)(:\d+)?)*")
+"""One or more hosts with their ports, as libpq accepts them."""
+
+
+class JournalName(NamedTuple):
+    """A name that was understood: which kind of journal it is, and where that is."""
+
+    kind: JournalKind
+    location: str
+    """The path of a file, or the URL of a server with all that is secret in it."""
+
+    @property
+    def shown(self) -> str:
+        """The name without user and password."""
+        return show_journal_name(self.location)
+
+
+def parse_journal_name(name: str | PurePath) -> JournalName:
+    """Return which journal a path or a URL names; a path may begin with `~`.
+
+    Raises ConfigError if the name is empty or its scheme is not known. A path object is a path,
+    whatever it looks like.
+    """
+    text = str(name)
+    if not text.strip():
+        raise ConfigError("journal='' names no journal: give a path such as 'sessions.db'")
+    if text in MEMORY_NAMES:
+        return JournalName("memory", MEMORY_NAME)
+    scheme, rest = _split_scheme(text)
+    if not scheme or isinstance(name, PurePath):
+        return JournalName("sqlite", os.path.expanduser(text))  # noqa: PTH111 - it stays a text
+    if scheme in POSTGRES_SCHEMES:
+        return JournalName("postgres", text)
+    if scheme in FILE_SCHEMES:
+        path = rest.removeprefix("//")
+        if not path:
+            raise ConfigError(f"journal='{scheme}:' names no file: give sqlite:sessions.db")
+        return JournalName("sqlite", os.path.expanduser(path))  # noqa: PTH111
+    raise ConfigError(
+        f"journal={show_journal_name(text)!r}: there is no journal of kind {scheme!r}."
+        f"{suggest_names(scheme, SCHEMES)} Give a path, memory: or postgresql://…"
+    )
+
+
+def resolve_journal_name(name: str, folder: str) -> str:
+    """Return the name so that it means the same in every folder: with an absolute path.
+
+    Relative paths are resolved against `folder`. Raises ConfigError as `parse_journal_name`.
+    """
+    parsed = parse_journal_name(name)
+    if parsed.kind != "sqlite":
+        return parsed.location
+    # Not `Path.resolve`: a path that goes through a link stays as it was written.
+    return os.path.normpath(os.path.join(folder, parsed.location))  # noqa: PTH118
+
+
+def show_journal_name(name: object) -> str:
+    """Return how a name is shown to people: a URL without user, password and options."""
+    text = str(name)
+    scheme, rest = _split_scheme(text)
+    if not scheme or scheme in FILE_SCHEMES or text in MEMORY_NAMES:
+        return printable_line(text)
+    parts = split_server_url(text)
+    if parts is None:
+        slashes = "//" if rest.startswith("//") else ""
+        return f"{scheme}:{slashes}{HIDDEN}"
+    host = parts.netloc.rpartition("@")[2] or "".join(parse_qs(parts.query).get("host", []))
+    return printable_line(f"{scheme}://{host}{parts.path}")
+
+
+def split_server_url(url: str) -> SplitResult | None:
+    """Return the parts of a server's URL; None if they are not beyond doubt.
+
+    A password with a plain @, / or # in it makes a URL that can be read in two ways.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    outside = parts.path + parts.query + parts.fragment
+    host = parts.netloc.rpartition("@")[2]
+    is_plain = parts.netloc.count("@") <= 1 and "@" not in outside and not parts.fragment
+    if not parts.scheme or not url.partition(":")[2].startswith("//") or not is_plain:
+        return None
+    return parts if _HOSTS.fullmatch(host) or _is_encoded_socket(host) else None
+
+
+def _is_encoded_socket(host: str) -> bool:
+    """Whether a host is the folder of a Unix socket, as libpq has it: %2Ftmp."""
+    return re.fullmatch(r"%2[Ff][\w.%-]*(:\d+)?", host) is not None
+
+
+def _split_scheme(text: str) -> tuple[str, str]:
+    """Return the scheme of a URL and what follows it; an empty scheme for a path."""
+    scheme, colon, rest = text.partition(":")
+    # A single letter is a drive of Windows.
+    if not colon or len(scheme) == 1 or _SCHEME.fullmatch(scheme) is None:
+        return "", text
+    return scheme.lower(), rest
+
 
 NAMES_MAX = 500
 """Sessions among which near names are looked for, the latest first."""

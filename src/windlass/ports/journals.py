@@ -232,7 +232,7 @@ class Journal(FactStore, BlobStore, SharedRecords, Protocol):
         """Keep a message for a session, and return once it is durable.
 
         The same key in the same lane gives the receipt of the first post again. An answer decides
-        its question in the same transaction (`journals/question_rules.py`). Raises NothingToDo if
+        its question in the same transaction (`journals/mail_rules.py`). Raises NothingToDo if
         the session has no facts (a prompt may be its first message) or no such question waits,
         QuestionDecided if the question was decided before, and MailboxFull.
         """

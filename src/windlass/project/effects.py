@@ -21,7 +21,7 @@ from windlass.environ import (
     read_process_environment,
 )
 from windlass.gates.policy_file import GuardedRules, parse_policy
-from windlass.journals.names import parse_journal_name
+from windlass.journals.wording import parse_journal_name
 from windlass.knowledge.instructions import FILE_NAMES
 from windlass.project.layers import SettingsLayer
 from windlass.project.server_scripts import read_server_entries, server_command

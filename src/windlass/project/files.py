@@ -10,7 +10,7 @@ from windlass.environ import (
     read_regular_file,
     xdg_folder,
 )
-from windlass.journals.names import parse_journal_name
+from windlass.journals.wording import parse_journal_name
 from windlass.project.layers import (
     LoadedSettings,
     SettingsLayer,

@@ -12,10 +12,10 @@ from typing import Protocol, runtime_checkable
 
 from windlass.core.errors import ConfigError, JournalFailed
 from windlass.environ import read_process_environment
-from windlass.journals.names import parse_journal_name, resolve_journal_name
 from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.upgrades import UpgradeStatus
 from windlass.journals.urls import open_journal as open_by_name
+from windlass.journals.wording import parse_journal_name, resolve_journal_name
 from windlass.ports import Journal
 from windlass.private_files import make_private_folder
 from windlass.project.files import load_settings

@@ -16,7 +16,7 @@ import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
-from windlass.journals.names import parse_journal_name, resolve_journal_name, show_journal_name
+from windlass.journals.wording import parse_journal_name, resolve_journal_name, show_journal_name
 
 PermissionMode: TypeAlias = Literal["ask", "read-only", "allow-edits", "plan", "allow-all"]
 EditingKeys: TypeAlias = Literal["emacs", "vi"]

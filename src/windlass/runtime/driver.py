@@ -49,12 +49,12 @@ from windlass.runtime.in_flight import (
 )
 from windlass.runtime.leases import ReadProgress, SessionHold, StateCache, prepare_take_over
 from windlass.runtime.leftover_tasks import LeftoverTasks
-from windlass.runtime.live_relay import LiveRelay
 from windlass.runtime.loop import run_loop
 from windlass.runtime.mailbox import MailTaker, MakeAnswer, TakeMail
+from windlass.runtime.publisher import LiveRelay
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.run_control import RunControl
-from windlass.runtime.shared_budgets import settle_budgets
+from windlass.runtime.shared_limits import settle_budgets
 
 _log = get_logger(__name__)
 

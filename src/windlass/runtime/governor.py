@@ -27,10 +27,9 @@ from windlass.core.rate_limits import (
     read_priority,
 )
 from windlass.ports import Clock, RequestPermit, SharedRecords, World
-from windlass.runtime.clock import RealClock
 from windlass.runtime.leftover_tasks import TIMER_GRAIN_S
-from windlass.runtime.recorder import Recorder
-from windlass.runtime.shared_quota import SharedQuota
+from windlass.runtime.recorder import RealClock, Recorder
+from windlass.runtime.shared_limits import SharedQuota
 
 SLICE_S = 1.0
 """How long a slice of a shared quota may be used, and how often others' news are looked at."""

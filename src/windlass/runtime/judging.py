@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from windlass.core.decide.repeating import repeats_write
 from windlass.core.events import CallJudged, KnowledgeRecalled
-from windlass.core.json_repair.arguments import RefusedArguments, prepare_arguments
 from windlass.core.messages import ToolCall, ToolSpec
 from windlass.core.moves import JudgeReply, ProposedCall
 from windlass.core.schema import JsonSchema
@@ -32,6 +31,7 @@ from windlass.core.verdicts import (
 )
 from windlass.logs import get_logger
 from windlass.ports import Gate, GateRequest, ModelRequest, PreviewingTools, World
+from windlass.runtime import lazy_imports
 
 _log = get_logger(__name__)
 RECALL_TIMEOUT_S = 10.0
@@ -71,8 +71,8 @@ async def judge_known_call(
 
     `cut`: the end of the reply may be missing.
     """
-    prepared = prepare_arguments(call.arguments, world.schemas[spec.name], cut=cut)
-    if isinstance(prepared, RefusedArguments):
+    prepared = lazy_imports.prepare_arguments(call.arguments, world.schemas[spec.name], cut=cut)
+    if isinstance(prepared, lazy_imports.RefusedArguments):
         message = f"{call.name}: {prepared.message}"
         return CallJudged(call.id, InvalidCall(prepared.code, message))
     arguments = prepared.arguments

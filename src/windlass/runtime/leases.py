@@ -5,6 +5,9 @@ session that a living driver has. A driver holds its lease for the whole run (`S
 that is released without an end keeps its lease until every call that had started is over: a thread
 that still works could act after the next driver had found that the call was not done. If a lease is
 lost anyway, the journal's sequence numbers still refuse the second writer.
+
+Facts decide which session works for which, and names do not. A sub-agent's session is named after
+its call, SESSION/CALL, but a caller may give any session such a name: a slash proves nothing.
 """
 
 import asyncio
@@ -16,7 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windlass.core.errors import JournalCorrupt, WindlassError
+from windlass.core.errors import JournalCorrupt, NothingToDo, WindlassError
 from windlass.core.events import (
     CallAnswered,
     CallLate,
@@ -28,7 +31,7 @@ from windlass.core.events import (
     SteeringGiven,
 )
 from windlass.core.fold.phases import find_fruitless
-from windlass.core.fold.run import apply_fact
+from windlass.core.fold.run import apply_fact, fold
 from windlass.core.secrets.mask import Mask
 from windlass.core.state import State
 from windlass.logs import get_logger
@@ -39,7 +42,44 @@ from windlass.ports import (
     Tools,
 )
 from windlass.runtime.recorder import Recorder
-from windlass.runtime.shared_budgets import settle_budgets
+from windlass.runtime.shared_limits import settle_budgets
+
+DEPTH_MAX = 100
+"""How many sessions above a sub-agent are looked up; no tree is as deep."""
+
+
+async def find_root(journal: Journal, state: State) -> State:
+    """Return the session at the top of those that a session works for; itself if for none.
+
+    Raises NothingToDo if sessions are nested too deeply.
+    """
+    for _ in range(DEPTH_MAX):
+        parent = state.parent
+        above = fold(parent, await journal.read(parent)) if parent else None
+        # A sub-agent whose caller has ended is a root itself: no open call leads to it.
+        if above is None or not above.seq or not _leads_to(above, state):
+            return state
+        state = above
+    raise NothingToDo(f"session {state.session} is nested too deeply")
+
+
+async def works_for(journal: Journal, session: str, caller: str) -> bool:
+    """Return whether a session works for another one, directly or through others."""
+    for _ in range(DEPTH_MAX):
+        session = fold(session, await journal.read(session)).parent
+        if not session or session == caller:
+            return bool(session)
+    return False
+
+
+def _leads_to(caller: State, session: State) -> bool:
+    """Whether an open call of a run leads to the session of a sub-agent."""
+    started = [call for call in caller.step_calls if call.began and call.phase != "closed"]
+    return any(
+        session.session == name or session.session.startswith(f"{name}.")
+        for name in (caller.child_session_name(call.id) for call in started)
+    )
+
 
 _log = get_logger(__name__)
 WRITER_WAIT_S = 0.25

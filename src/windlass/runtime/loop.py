@@ -55,7 +55,7 @@ from windlass.runtime.in_flight import InFlight, PaidFact
 from windlass.runtime.judging import judge_call, judge_reply, recall_knowledge
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.running_calls import run_calls
-from windlass.runtime.shared_budgets import draw_on_budget
+from windlass.runtime.shared_limits import draw_on_budget
 
 
 async def run_loop(  # noqa: C901 - an arm per move

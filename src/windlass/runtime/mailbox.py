@@ -41,10 +41,10 @@ from windlass.core.setup import digest
 from windlass.core.state import State, find_call
 from windlass.logs import get_logger
 from windlass.ports import Clock, Journal
+from windlass.runtime.leases import works_for
 from windlass.runtime.leftover_tasks import LeftoverTasks
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.run_control import RunControl
-from windlass.runtime.session_tree import works_for
 
 RETRY_S = 1.0
 """How long to wait before a mailbox that failed is read again."""

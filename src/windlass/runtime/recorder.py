@@ -8,6 +8,8 @@ here, before a fact is folded in.
 """
 
 import asyncio
+import random
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -323,3 +325,16 @@ def _show_saving(fact: ContextCompacted, before: State, after: State) -> Context
     tokens = max(0, round(estimate_tokens(before, model) - estimate_tokens(after, model)))
     messages = max(0, len(before.shown) - len(after.shown))
     return replace(fact, messages_saved=messages, tokens_saved=tokens)
+
+
+class RealClock:
+    """Implements `ports.Clock` with the machine's time and Python's random numbers."""
+
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def random_fraction(self) -> float:
+        return random.random()  # noqa: S311 - jitter, not a secret

@@ -12,7 +12,7 @@ from windlass.core.fold.run import fold
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.session_summary import SessionSummary
 from windlass.core.state import State
-from windlass.journals.chain import RecordProblem
+from windlass.journals.codec import RecordProblem
 from windlass.ports import Journal
 from windlass.server.session_directory import OwnedSession
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from windlass.agent.agent import Agent, with_parts
-from windlass.agent.build import parts_of
 from windlass.agent.folder_store import FolderStore
+from windlass.agent.parts import parts_of
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
 from windlass.journals.completing import complete_journal

@@ -18,10 +18,10 @@ from typing import Any, Self
 from typing_extensions import override
 
 from windlass.agent.agent import Agent
-from windlass.agent.build import parts_of
 from windlass.agent.call_previews import AskedQuestion, add_previews
 from windlass.agent.handles import RunHandle
 from windlass.agent.options import RunOptions, name_session
+from windlass.agent.parts import parts_of
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.core.events import Delta, Event, Fact
 from windlass.core.projection.runs import OpenQuestion

@@ -7,7 +7,7 @@ from pathlib import Path
 from windlass.core.errors import ConfigError, RecordConflict
 from windlass.core.rate_limits import LimitReport, RateLimits
 from windlass.ports import SharedRecords
-from windlass.runtime.shared_quota import SharedQuota
+from windlass.runtime.shared_limits import SharedQuota
 from windlass.testing.journals import JournalSuite, error_of, on_a_journal, on_two_journals
 
 WRITERS = 8

@@ -10,8 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from windlass.journals.chain import chain_hash, chain_root
-from windlass.journals.codec import encode_fact
+from windlass.journals.codec import chain_hash, chain_root, encode_fact
 from windlass.testing.samples import facts_of_every_kind
 
 

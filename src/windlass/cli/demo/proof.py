@@ -36,7 +36,7 @@ from windlass.core.events import (
 from windlass.core.fold.run import fold
 from windlass.core.messages import Ledger, Usage
 from windlass.core.verdicts import Deny
-from windlass.journals.chain import RecordProblem
+from windlass.journals.codec import RecordProblem
 from windlass.journals.sqlite.journal import SqliteJournal
 
 FactT = TypeVar("FactT", bound=Fact)

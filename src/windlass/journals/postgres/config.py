@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from windlass.core.errors import ConfigError, ForOperator, JournalFailed
-from windlass.journals.names import POSTGRES_SCHEMES, show_journal_name, split_server_url
 from windlass.journals.stored_journal import Durability, check_durability
+from windlass.journals.wording import POSTGRES_SCHEMES, show_journal_name, split_server_url
 
 NAME_BYTES_MAX = 63
 """Postgres truncates longer names of schemas."""

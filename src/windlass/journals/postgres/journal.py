@@ -20,8 +20,7 @@ from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.session_summary import PagePlace, SessionQuery, SessionSummary
 from windlass.journals.answer_proofs import find_unsigned_answers
-from windlass.journals.chain import RecordProblem
-from windlass.journals.codec import blob_name
+from windlass.journals.codec import RecordProblem, blob_name
 from windlass.journals.mail_rules import MailLimits
 from windlass.journals.postgres.config import PostgresConfig
 from windlass.journals.postgres.lease_connection import PostgresLease

@@ -16,6 +16,7 @@ from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt, 
 from windlass.core.verdicts import QuestionRow
 from windlass.journals.answer_proofs import sign_answer
 from windlass.journals.mail_rules import (
+    AnswerPost,
     LaneCounters,
     MailLimits,
     lane_name,
@@ -26,7 +27,6 @@ from windlass.journals.mail_rules import (
 from windlass.journals.postgres.batch import to_column
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.questions import PostgresQuestions
-from windlass.journals.question_rules import AnswerPost
 from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.session_rows import SESSION_COLUMNS, SessionEnd
 

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 from windlass.core.events import Fact
 from windlass.core.session_summary import PagePlace, SessionQuery, SessionSummary
-from windlass.journals.budget_math import BudgetSum
-from windlass.journals.chain import ChainLink, RecordProblem, chain_root, walk_chain
-from windlass.journals.codec import check_blob
+from windlass.journals.codec import ChainLink, RecordProblem, chain_root, check_blob, walk_chain
 from windlass.journals.postgres.batch import to_column
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.mail import HAS_MAIL
 from windlass.journals.postgres.schema import end_sharing, is_shared
+from windlass.journals.record_rules import BudgetSum
 from windlass.journals.session_rows import (
     CHANGING_COLUMNS,
     SESSION_COLUMNS,

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from windlass.core.events import Fact
 from windlass.core.fold.control import advance_questions
 from windlass.core.verdicts import QuestionRow
-from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
-from windlass.journals.question_rules import (
+from windlass.journals.mail_rules import (
     AnswerPost,
     decide_question,
     decode_question,
     encode_question,
 )
+from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 
 
 class PostgresQuestions:

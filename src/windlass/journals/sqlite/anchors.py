@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from windlass.core.events import CallAnswered, SessionImported
-from windlass.journals.chain import RecordProblem
+from windlass.journals.codec import RecordProblem
 from windlass.journals.session_rows import SessionEnd
 from windlass.journals.signing import JournalKey, JournalMark
 from windlass.journals.sqlite.record_book import RecordBook

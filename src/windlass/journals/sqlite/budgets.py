@@ -10,7 +10,7 @@ from typing import Any
 
 from windlass.core.decide.reserving import budget_window
 from windlass.core.limits import Amount, Budget
-from windlass.journals.budget_math import BudgetSum, ShareChange
+from windlass.journals.record_rules import BudgetSum, ShareChange
 from windlass.journals.sqlite.anchors import AnchorBook, PoolRow
 from windlass.sqlite_file import SqliteConnection
 

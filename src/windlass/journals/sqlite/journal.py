@@ -21,13 +21,13 @@ from windlass.core.errors import ConfigError, JournalCorrupt
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.session_summary import PagePlace, SessionQuery, SessionSummary
-from windlass.journals.budget_math import ShareChange
-from windlass.journals.chain import RecordProblem
+from windlass.journals.codec import RecordProblem
 from windlass.journals.leases import FileLeaseTable, HeldLease
 from windlass.journals.live.socket_server import LiveSocketServer, SocketSender
 from windlass.journals.live.socket_watch import SocketSubscription
 from windlass.journals.mail_rules import MailLimits
 from windlass.journals.notifier import AppendNotifier
+from windlass.journals.record_rules import ShareChange
 from windlass.journals.session_rows import PendingAppend
 from windlass.journals.signing import load_key
 from windlass.journals.sqlite import budgets, queries

@@ -11,13 +11,13 @@ import msgspec
 
 from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt, lane_of
 from windlass.journals.mail_rules import (
+    AnswerPost,
     LaneCounters,
     MailLimits,
     mailbox_full_error,
     no_facts_error,
     read_message,
 )
-from windlass.journals.question_rules import AnswerPost
 from windlass.journals.session_rows import SessionEnd
 from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.questions import decide_question_row

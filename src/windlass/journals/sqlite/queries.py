@@ -5,8 +5,7 @@ from typing import Any
 
 from windlass.core.events import Fact
 from windlass.core.session_summary import PagePlace, SessionQuery, SessionSummary, find_tree
-from windlass.journals.chain import RecordProblem
-from windlass.journals.codec import blob_name
+from windlass.journals.codec import RecordProblem, blob_name
 from windlass.journals.session_rows import SessionEnd, find_row_problems
 from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.budgets import forget_shares

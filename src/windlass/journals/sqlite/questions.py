@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from windlass.core.events import Fact
 from windlass.core.fold.control import advance_questions
 from windlass.core.verdicts import QuestionRow
-from windlass.journals.question_rules import (
+from windlass.journals.mail_rules import (
     AnswerPost,
     decide_question,
     decode_question,

@@ -5,8 +5,14 @@ from decimal import Decimal
 from typing import Any
 
 from windlass.core.events import Fact
-from windlass.journals.chain import ChainLink, RecordProblem, chain_root, walk_chain
-from windlass.journals.codec import BlobFetcher, check_blob
+from windlass.journals.codec import (
+    BlobFetcher,
+    ChainLink,
+    RecordProblem,
+    chain_root,
+    check_blob,
+    walk_chain,
+)
 from windlass.journals.session_rows import (
     CHANGING_COLUMNS,
     COUNTER_COLUMNS,

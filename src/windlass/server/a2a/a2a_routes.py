@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 from windlass.agent.agent import Agent
-from windlass.agent.build import parts_of
+from windlass.agent.parts import parts_of
 from windlass.server.a2a.rpc import answer_rpc
 from windlass.server.a2a.wire import PROTOCOL_VERSION, RpcReply, RpcRequest, shape_error
 from windlass.server.messages import JSON_TYPE, SSE_TYPE, HttpReply, HttpRequest

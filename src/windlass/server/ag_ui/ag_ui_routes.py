@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from windlass.agent.build import parts_of
 from windlass.agent.options import OnBusy
+from windlass.agent.parts import parts_of
 from windlass.core.errors import WindlassError
 from windlass.core.events import CallAnswered, RunStarted
 from windlass.core.messages import Ledger

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from windlass.agent.agent import Agent
-from windlass.agent.build import parts_of
+from windlass.agent.parts import parts_of
 from windlass.core.errors import WindlassError
 from windlass.core.limits import Amount, Budget, Limits
 from windlass.core.messages import Effect, Label

@@ -11,8 +11,7 @@ from msgspec import Meta
 from windlass.core.audit.explain import explain
 from windlass.core.session_summary import SessionState, SessionSummary
 from windlass.journals.archive import archive_lines
-from windlass.journals.chain import chain_hash, chain_root
-from windlass.journals.codec import encode_fact
+from windlass.journals.codec import chain_hash, chain_root, encode_fact
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.owned_reading import (

@@ -8,7 +8,7 @@ import mcp_types as types
 import msgspec
 
 from windlass.agent.agent import Agent
-from windlass.agent.build import parts_of
+from windlass.agent.parts import parts_of
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.server.errors import ApiError

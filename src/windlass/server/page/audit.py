@@ -12,8 +12,7 @@ from windlass.core.audit.explain import explain
 from windlass.core.audit.replay import replay
 from windlass.core.events import Fact
 from windlass.core.phrases import format_count
-from windlass.journals.chain import chain_hash, chain_root
-from windlass.journals.codec import encode_fact
+from windlass.journals.codec import chain_hash, chain_root, encode_fact
 from windlass.server.errors import ApiError
 from windlass.server.owned_reading import find_problems, read_recorded_facts
 from windlass.server.service import Service

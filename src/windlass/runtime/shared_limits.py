@@ -1,8 +1,13 @@
-"""The quota of a provider that many processes share, kept beside the journal.
+"""What runs and processes share: the quotas of providers, and budgets, both kept in the journal.
 
-Invariant: the store is read and changed by compare and set, so that no part of a quota is lent
-twice. If it is away or slow, nothing stops: the process relies on what it has seen itself, and only
-the provider's own refusals hold it back.
+Invariant: a quota is read and changed by compare and set, so that no part of a quota is lent twice.
+If it is away or slow, nothing stops: the process relies on what it has seen itself, and only the
+provider's own refusals hold it back.
+
+A run draws on its budgets before a request. What a run did not need is given back when it has
+ended, or when its session is next opened: what a killed process held counts as spent until then, so
+that a budget is never overdrawn. A sub-agent's spending is in its caller's ledger too, but the
+sub-agent draws on the budgets itself.
 """
 
 import asyncio
@@ -12,10 +17,14 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.errors import RecordConflict
+from windlass.core.decide.reserving import covers_amount, own_spending, spent_amount
+from windlass.core.errors import RecordConflict, WindlassError
+from windlass.core.events import BudgetAllotted
+from windlass.core.moves import DrawBudget
 from windlass.core.rate_limits import ProviderQuota, QuotaLoan, RateLimits
+from windlass.core.state import State
 from windlass.logs import get_logger
-from windlass.ports import Clock, SharedRecords
+from windlass.ports import Clock, Journal, SharedRecords
 
 RECORD_KIND = "provider-quota"
 STORE_S = 1.0
@@ -146,3 +155,24 @@ class SharedQuota:
 
 def _loop_time() -> float:
     return asyncio.get_running_loop().time()
+
+
+async def draw_on_budget(move: DrawBudget, journal: Journal, state: State) -> BudgetAllotted:
+    """Ask a shared budget for what the next request may cost; it may grant less."""
+    budget, wanted = move.budget, move.total_wanted
+    number = state.run.number if state.run else 0
+    amount = await journal.draw_budget(budget, state.session, number, wanted)
+    return BudgetAllotted(budget.name, amount, dry=not covers_amount(amount, wanted))
+
+
+async def settle_budgets(journal: Journal, state: State) -> None:
+    """Tell each budget what the last run of a session has cost in all."""
+    run = state.run
+    if run is None or state.setup is None:
+        return
+    spent = spent_amount(own_spending(run.ledger))
+    for budget in state.setup.budgets:
+        try:
+            await journal.settle_budget(budget, state.session, run.number, spent)
+        except WindlassError as error:
+            _log.warning("the budget %s was not settled: %s", budget.name, error)
