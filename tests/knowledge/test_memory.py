@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from windlass import Agent, RunContext, Tool, tool
+from windlass import Agent, RunContext, Tool, knowledge_tools, tool
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.knowledge.memory import (
     ABILITIES,
@@ -47,7 +47,7 @@ async def test_what_is_remembered_is_recalled(memory: Memory) -> None:
     told = await memory.remember(ME, "Ann likes tea.", "Drinks", "user")
     assert told.startswith("Kept for this user as ")
     block = await memory.recall(MemoryCaller("s2"), "tea")
-    assert "[1] Drinks (from session s1, call c1; user, untrusted)\nAnn likes tea." in block
+    assert ", from session s1, call c1; user, untrusted)\nAnn likes tea." in block
     assert block.startswith("<knowledge>")
     assert block.endswith("</knowledge>")
 
@@ -113,7 +113,7 @@ async def test_a_run_begins_with_what_is_known(memory: Memory, store: SqliteKnow
     found = await recall_for_prompt(memory, "How much can the crane lift?", "s1")
     assert found is not None
     assert found.labels == {"private"}
-    assert "(from a.md; project, private)" in found.text
+    assert ", from a.md; project, private)" in found.text
     assert [one.text for one in found.found] == ["The crane lifts two tonnes."]
 
 
@@ -207,3 +207,74 @@ async def test_an_agent_remembers_in_one_run_and_recalls_in_the_next(memory: Mem
     assert result.text == "Tea."
     assert "Ann likes tea." in str(result.messages)
     assert "from session first, call " in str(result.messages)
+
+
+async def test_a_note_is_corrected_and_forgotten_by_its_id(
+    memory: Memory, store: SqliteKnowledge
+) -> None:
+    """K2: the ids are those that `recall` shows."""
+    await memory.remember(MemoryCaller("s1", "c1", frozenset()), "Ann likes tea.", "Drinks")
+    shown = await memory.recall(ME, "tea")
+    note = shown.partition("(note ")[2].partition(",")[0]
+    told = await memory.correct_note(MemoryCaller("s2", "c2"), note, "Ann likes coffee.")
+    (found,) = await store.list_notes([PROJECT])
+    assert told == f"Corrected; it is note {found.id} now."
+    assert (found.text, found.title, found.labels) == ("Ann likes coffee.", "Drinks", {"untrusted"})
+    assert found.sources == (Source(session="s2", call="c2"),)
+    with pytest.raises(ModelRetry, match="there is no note"):
+        await memory.correct_note(ME, note, "Ann likes milk.")
+    assert await memory.forget_note(ME, found.id[:12]) == "Forgotten: Drinks"
+    with pytest.raises(ModelRetry, match="there is no note"):
+        await memory.forget_note(ME, found.id)
+    assert await store.list_notes([PROJECT]) == []
+
+
+async def test_notes_of_others_and_of_files_are_not_changed(
+    memory: Memory, store: SqliteKnowledge
+) -> None:
+    """K2: neither those of another user, nor those with a label that the memory does not show."""
+    (other,) = await store.remember(Note("Bob's.", Scope("user", "bob"), Source("mail")))
+    (of_file,) = await store.remember(Note("From a file.", PROJECT, Source("docs/a.md")))
+    (private,) = await store.remember(
+        Note("Private.", PROJECT, Source("x"), labels=frozenset(("private",)))
+    )
+    narrow = Memory(store, user="ann", project="crane", labels=())
+    for one, note, words in (
+        (memory, other, "no note"),
+        (narrow, private, "no note"),
+        (memory, "a", "not the id"),
+        (memory, of_file[:8] + "%%%%", "no note"),
+    ):
+        with pytest.raises(ModelRetry, match=words):
+            await one.forget_note(ME, note)
+        with pytest.raises(ModelRetry, match=words):
+            await one.correct_note(ME, note, "Another.")
+    with pytest.raises(ModelRetry, match=r"docs/a\.md"):
+        await memory.correct_note(ME, of_file, "Another.")
+    with pytest.raises(ModelRetry, match="1 to"):
+        await memory.correct_note(ME, of_file, " ")
+    assert len(await store.list_notes([PROJECT, Scope("user", "bob")])) == 3
+
+
+async def test_an_agent_has_four_tools_for_its_notes(memory: Memory) -> None:
+    """K1: as a program gives them to an agent."""
+    tools = knowledge_tools(memory)
+    assert {one.name: one.spec.effect for one in tools} == {
+        "recall": "read",
+        "remember": "idempotent",
+        "correct_note": "idempotent",
+        "forget_note": "idempotent",
+    }
+    (note_id,) = await memory.store.remember(Note("Ann likes tea.", PROJECT, Source(session="s0")))
+    model = ScriptedModel(
+        [
+            call("correct_note", {"note": note_id[:12], "text": "Ann likes coffee."}),
+            call("forget_note", {"note": "ffffffffffff"}),
+            "Done.",
+        ]
+    )
+    result = await Agent(model, tools=tools).run("Ann likes coffee.", session="monday")
+    assert "there is no note" in str(result.messages)
+    (found,) = await memory.store.list_notes([PROJECT])
+    assert found.text == "Ann likes coffee."
+    assert found.sources[0].session == "monday"

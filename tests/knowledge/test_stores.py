@@ -1,6 +1,7 @@
 """What every store of knowledge must do, in SQLite and in Postgres alike."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -366,3 +367,80 @@ async def test_any_text_is_a_note_and_any_text_a_query(
         await store.remember(*(note(text, title=title) for title, text in texts))
         for found in await store.recall(query, [PROJECT], limit=5):
             assert found.scope == PROJECT
+
+
+@pytest.mark.contract("K1")
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("起重机的吊臂重两吨。", "吊臂"),
+        ("起重机的吊臂重两吨。", "吊臂多重？"),  # noqa: RUF001 - as it is typed
+        ("クレーンのブームは二トンです。", "ブームの重さ"),
+        ("ﾛｰﾌﾟは時々交換します。", "ロープ"),
+        ("크레인을 사용한다", "크레인"),
+        ("เครนยกสินค้า", "สินค้า"),
+        ("见PDF文件", "pdf"),
+        ("吊", "吊"),
+        ("吊臂", "臂"),
+        ("The hoist weighs two tonnes.", "weighing hoists"),
+        ("Invoices are paid.", "an invoice"),
+    ],
+)
+async def test_words_are_found_in_scripts_without_spaces_and_by_their_stems(
+    place: Place, text: str, query: str
+) -> None:
+    """K1: without an embedder."""
+    async with opened(place) as store:
+        await store.remember(note(text, title="吊"), note("Winter. 冬です。", source="other"))
+        assert [one.text for one in await store.recall(query, [PROJECT])] == [text]
+        (listed,) = await store.list_notes(
+            [PROJECT], note=(await store.recall(query, [PROJECT]))[0].id
+        )
+        assert await store.forget(listed.id)
+        assert await store.recall(query, [PROJECT]) == []
+
+
+async def test_notes_are_listed_newest_first(place: Place) -> None:
+    long = "\n\n".join(f"Paragraph {at} about the crane. {'word ' * 300}" for at in range(5))
+    times = itertools.count()
+    async with opened(place, now=lambda: NOW + next(times)) as store:
+        await store.remember(note(long, source="1"))
+        await store.remember(note("Private.", source="2", labels=frozenset(("private",))))
+        await store.remember(note("Ann's.", ANN, source="3"))
+        (last,) = await store.remember(note("Short.", source="4"))
+        texts = [one.text for one in await store.list_notes([PROJECT])]
+        assert texts[:2] == ["Short.", "Private."]
+        assert texts[2].startswith("Paragraph 0 about the crane. word")
+        assert len(await store.list_notes([PROJECT, ANN], limit=2)) == 2
+        assert [one.text for one in await store.list_notes([PROJECT], note=last[:8])] == ["Short."]
+        assert await store.list_notes([PROJECT], note="%") == []
+        assert await store.list_notes([ANN], note=last) == []
+        open_notes = await store.list_notes([PROJECT], taints=())
+        assert "Private." not in [one.text for one in open_notes]
+
+
+async def test_a_note_is_corrected(place: Place) -> None:
+    """K2: the source is that of the correction, and no label is washed off."""
+    async with opened(place) as store:
+        (old,) = await store.remember(
+            note(
+                "It takes two tonnes.",
+                title="Hoist",
+                labels=frozenset(("untrusted",)),
+                expires_at=NOW + 9,
+            )
+        )
+        source = Source(session="s", call="c")
+        new = await store.correct(old, "It takes three tonnes.", source, labels=("private",))
+        (found,) = await store.list_notes([PROJECT])
+        assert (found.id, found.text, found.title) == (new, "It takes three tonnes.", "Hoist")
+        assert (found.sources, found.expires_at) == ((source,), NOW + 9)
+        assert found.labels == {"untrusted", "private"}
+        assert await store.recall("two", [PROJECT]) == []
+        assert await store.correct(old, "It takes four.", source) is None
+        assert await store.correct(found.id, found.text, source) == found.id
+        (same,) = await store.list_notes([PROJECT])
+        assert same.id == found.id
+        renamed = await store.correct(found.id, found.text, source, title="Winch")
+        assert [one.title for one in await store.list_notes([PROJECT])] == ["Winch"]
+        assert renamed != found.id

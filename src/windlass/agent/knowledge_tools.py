@@ -6,7 +6,7 @@ so that prompt caches work.
 """
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol, Unpack
 
 from windlass.agent.handles import RunHandle
@@ -22,6 +22,7 @@ from windlass.knowledge.memory import (
     Limit,
     Memory,
     MemoryCaller,
+    NoteId,
     Query,
     ScopeChoice,
     Text,
@@ -46,8 +47,8 @@ NO_SESSION = "(none)"
 """The name of an empty session scope: what is recalled for a prompt belongs to no session."""
 
 
-def knowledge_tools(memory: Memory) -> tuple[Tool[..., Any], Tool[..., Any]]:
-    """Return the tools `recall` and `remember` for a memory."""
+def knowledge_tools(memory: Memory) -> tuple[Tool[..., Any], ...]:
+    """Return the tools `recall`, `remember`, `correct_note` and `forget_note` for a memory."""
 
     async def recall(context: RunContext[Any], query: Query, limit: Limit = 5) -> str:
         return await memory.recall(_memory_caller(context), query, limit)
@@ -57,21 +58,29 @@ def knowledge_tools(memory: Memory) -> tuple[Tool[..., Any], Tool[..., Any]]:
     ) -> str:
         return await memory.remember(_memory_caller(context), text, title, scope)
 
-    # The model reads these as the descriptions of the tools.
-    recall.__doc__ = memory.recall.__doc__
-    remember.__doc__ = memory.remember.__doc__
-    if ABILITIES["recall"].takes_labels:
-        memory_labels = memory.labels
-    else:
-        memory_labels = frozenset[Taint]()
-    return (
-        tool(
-            recall,
-            effect=ABILITIES["recall"].effect,
-            untrusted="untrusted" in memory_labels,
-            private="private" in memory_labels,
-        ),
-        tool(remember, effect=ABILITIES["remember"].effect),
+    async def correct_note(
+        context: RunContext[Any], note: NoteId, text: Text, title: Title = ""
+    ) -> str:
+        return await memory.correct_note(_memory_caller(context), note, text, title)
+
+    async def forget_note(context: RunContext[Any], note: NoteId) -> str:
+        return await memory.forget_note(_memory_caller(context), note)
+
+    return tuple(
+        _make_tool(function, memory) for function in (recall, remember, correct_note, forget_note)
+    )
+
+
+def _make_tool(function: Callable[..., Any], memory: Memory) -> Tool[..., Any]:
+    ability = ABILITIES[function.__name__]
+    # The model reads this as the description of the tool.
+    function.__doc__ = getattr(memory, function.__name__).__doc__
+    labels = memory.labels if ability.takes_labels else frozenset[Taint]()
+    return tool(
+        function,
+        effect=ability.effect,
+        untrusted="untrusted" in labels,
+        private="private" in labels,
     )
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from windlass.cli.mcp import mcp as mcp
     from windlass.cli.migrate import migrate as migrate
     from windlass.cli.models import models as models
+    from windlass.cli.notes import notes as notes
     from windlass.cli.policy import policy as policy
     from windlass.cli.quota import quota as quota
     from windlass.cli.resume import resume as resume, undo as undo
@@ -73,6 +74,7 @@ COMMANDS: Mapping[str, str] = {
     "schedule": "Start runs at certain times; list, pause and delete schedules.",
     "quota": "Limit what each caller of the service may use.",
     "webhook": "Send messages about questions, ends and failures.",
+    "notes": "List, search, correct and delete what agents have noted.",
     "sessions": "List, show, watch, explain, check, copy and delete sessions.",
     "migrate": "Bring a journal of an older version up to date.",
     "completion": "Print the completion script for a shell.",
@@ -92,6 +94,7 @@ LAZY_MODULES: LazyModules = {
     "windlass.cli.mcp": "mcp",
     "windlass.cli.migrate": "migrate",
     "windlass.cli.models": "models",
+    "windlass.cli.notes": "notes",
     "windlass.cli.policy": "policy",
     "windlass.cli.quota": "quota",
     "windlass.cli.resume": "resume undo",

@@ -1,8 +1,9 @@
-"""How an agent uses a store: the tools `recall` and `remember`, and one recall for each run.
+"""How an agent uses a store: four tools for its notes, and one recall for each run.
 
-`ABILITIES` says which effect and labels the two have as tools. Invariant: recalled notes are shown
-as data, between marks that they cannot close, and each says where it came from. A remembered note
-records the call that stored it, and the labels of its session.
+`ABILITIES` says which effect and labels they have as tools. Invariant: recalled notes are shown as
+data, between marks that they cannot close, and each says where it came from. A remembered or
+corrected note records the call that stored it, and the labels of its session; a correction adds
+labels and takes none away. Notes of other scopes are neither shown, corrected nor forgotten.
 """
 
 import re
@@ -29,6 +30,10 @@ from windlass.logs import get_logger
 
 NOTE_CHARS_MAX = 20_000
 FOUND_MAX = 20
+ID_CHARS_SHOWN = 12
+"""Of an id, so much tells one note from all others of a store."""
+ID_CHARS_MIN = 8
+"""A shorter beginning of an id is more likely a mistake."""
 BLOCK_CHARS_MAX = 8_000
 """Some 2,000 tokens."""
 SCORE_SHARE_MIN = 0.3
@@ -69,12 +74,16 @@ ABILITIES = {
     "recall": ToolAbility("read", takes_labels=True),
     # Run again, the call stores the same note from the same source, which changes nothing.
     "remember": ToolAbility("idempotent", takes_labels=False),
+    # Run again, these find no such note any more, and change nothing.
+    "correct_note": ToolAbility("idempotent", takes_labels=False),
+    "forget_note": ToolAbility("idempotent", takes_labels=False),
 }
 """By the name of the method of `Memory`."""
 
 Query = Annotated[str, Meta(description="Words to look for.")]
 Limit = Annotated[int, Meta(ge=1, le=FOUND_MAX, description="How many notes at most.")]
 Text = Annotated[str, Meta(description="What to keep. It must be clear without its context.")]
+NoteId = Annotated[str, Meta(description="The id of a note, as `recall` shows it.")]
 Title = Annotated[str, Meta(description="A few words to find it by.")]
 ScopeChoice = Annotated[
     ScopeKind, "Who may find it: this user, this project, or only this session."
@@ -127,14 +136,52 @@ class Memory:
         scopes = self.scopes(caller.session)
         if scope not in scopes:
             raise ModelRetry(f"there is no scope {scope!r} here.{suggest_names(scope, scopes)}")
-        if not text.strip() or len(text) > NOTE_CHARS_MAX:
-            raise ModelRetry(
-                f"a note must have 1 to {NOTE_CHARS_MAX:,} characters; this one has {len(text):,}"
-            )
+        _check_length(text)
         source = Source(session=caller.session, call=caller.call)
         note = Note(text, scopes[scope], source, title, caller.labels)
         (note_id,) = await self.store.remember(note)
         return f"Kept for this {scope} as {note_id}."
+
+    async def correct_note(
+        self, caller: MemoryCaller, note: NoteId, text: Text, title: Title = ""
+    ) -> str:
+        """Replace the text of a note that is wrong or out of date."""
+        _check_length(text)
+        found = await self._find_note(caller, note)
+        if place := next((source.place for source in found.sources if source.place), ""):
+            raise ModelRetry(f"note {note} is what {place} says; that has to be corrected instead")
+        source = Source(session=caller.session, call=caller.call)
+        corrected = await self.store.correct(
+            found.id, text, source, title=title, labels=caller.labels
+        )
+        if corrected is None:
+            raise ModelRetry(f"there is no note {note} any more")
+        return f"Corrected; it is note {corrected} now."
+
+    async def forget_note(self, caller: MemoryCaller, note: NoteId) -> str:
+        """Delete a note that is wrong, no longer needed, or was not to be kept."""
+        found = await self._find_note(caller, note)
+        await self.store.forget(found.id)
+        return f"Forgotten: {found.title or found.text[:80]}"
+
+    async def _find_note(self, caller: MemoryCaller, note: str) -> FoundNote:
+        """The note of these scopes whose id begins so. Raises ModelRetry if it is not one note."""
+        beginning = note.strip().casefold()
+        if len(beginning) < ID_CHARS_MIN:
+            raise ModelRetry(f"{note!r} is not the id of a note; recall shows the ids")
+        scopes = list(self.scopes(caller.session).values())
+        found = await self.store.list_notes(scopes, note=beginning, limit=2, taints=self.labels)
+        if len(found) != 1:
+            number = "more than one note" if found else "no note"
+            raise ModelRetry(f"there is {number} {note!r} here; recall shows the ids")
+        return found[0]
+
+
+def _check_length(text: str) -> None:
+    if not text.strip() or len(text) > NOTE_CHARS_MAX:
+        raise ModelRetry(
+            f"a note must have 1 to {NOTE_CHARS_MAX:,} characters; this one has {len(text):,}"
+        )
 
 
 async def recall_for_prompt(
@@ -188,6 +235,7 @@ def _drop_weak_matches(found: Sequence[FoundNote]) -> list[FoundNote]:
 def _format_note(number: int, note: FoundNote) -> str:
     sources = "; ".join(str(source) for source in note.sources[:3])
     marks = ", ".join([note.scope.kind, *sorted(note.labels)])
-    head = " ".join(f"[{number}] {note.title or 'Untitled'} (from {sources}; {marks})".split())
+    label = f"note {note.id[:ID_CHARS_SHOWN]}, from {sources}; {marks}"
+    head = " ".join(f"[{number}] {note.title or 'Untitled'} ({label})".split())
     # A note must not be able to close the block of notes and continue as instructions.
     return _MARK.sub("&lt;", f"{head}\n{note.text}")

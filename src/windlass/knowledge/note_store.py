@@ -13,13 +13,16 @@ from typing import TypeVar
 from windlass.knowledge.embeddings import TEXTS_PER_REQUEST, Embedder, embed_texts
 from windlass.knowledge.search_query import query_words
 from windlass.knowledge.statements import (
+    NoteChanges,
     SqlDialect,
     Work,
+    correct_note,
     delete_expired,
     delete_note,
     forget_places,
     insert_notes,
     insert_vectors,
+    list_notes,
     list_places,
     list_unembedded,
     recall_notes,
@@ -32,6 +35,7 @@ from windlass.knowledge.store import (
     NoteEntry,
     RecallQuery,
     Scope,
+    Source,
     Taint,
     clean_text,
     make_entry,
@@ -82,6 +86,39 @@ class NoteStore(ABC):
         vector = vectors[0] if vectors else None
         wanted = RecallQuery(words, vector, self._model_name, scopes, taints, self._now())
         return await self._run_reading(recall_notes(self._dialect, wanted, limit))
+
+    async def list_notes(
+        self,
+        scopes: Sequence[Scope],
+        *,
+        note: str = "",
+        limit: int = 100,
+        taints: Collection[Taint] = TAINTS,
+    ) -> list[FoundNote]:
+        """The notes of these scopes, newest first, each with its first piece of text.
+
+        `note`: only the notes whose ids begin so.
+        """
+        if not scopes or limit < 1:
+            return []
+        wanted = RecallQuery([], None, "", scopes, taints, self._now())
+        return await self._run_reading(list_notes(wanted, clean_text(note), limit))
+
+    async def correct(
+        self,
+        note: str,
+        text: str,
+        source: Source,
+        *,
+        title: str = "",
+        labels: Collection[Taint] = (),
+    ) -> str | None:
+        """Put another text in the place of a note, and return its new id, if it is there."""
+        changes = NoteChanges(text, source, title, frozenset(labels))
+        work = correct_note(self._dialect, clean_text(note), changes, self._now())
+        corrected = await self._run_writing(work)
+        await self._embed_missing(BATCHES_PER_NOTE)
+        return corrected
 
     async def forget(self, note: str) -> bool:
         """Delete a note with all its sources; whether there was one."""

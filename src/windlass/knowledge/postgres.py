@@ -24,7 +24,7 @@ from windlass.core.errors import ConfigError
 from windlass.knowledge.chunks import TextChunk
 from windlass.knowledge.embeddings import Embedder
 from windlass.knowledge.note_store import NoteStore
-from windlass.knowledge.search_query import space_words, tsquery_text
+from windlass.knowledge.search_query import pair_terms, space_words, tsquery_text
 from windlass.knowledge.statements import Row, SqlBatch, SqlDialect, Work
 from windlass.knowledge.store import KnowledgeFailed
 
@@ -78,20 +78,27 @@ KNOWLEDGE_STEPS = (
 
 
 def _chunk_values(note: int, chunk: TextChunk) -> Sequence[object]:
-    return (note, chunk.title, chunk.text, space_words(chunk.title), space_words(chunk.text))
+    title, text = (f"{space_words(part)} {pair_terms(part)}" for part in (chunk.title, chunk.text))
+    return (note, chunk.title, chunk.text, title, text)
 
 
 # A word in a title counts for more than one in the text; a long chunk does not win by its length.
+# Words are indexed as they are, and by their English stems, which are the same for many words of
+# other languages. The stem counts for less than the word itself.
 POSTGRES_DIALECT = SqlDialect(
     """
-    SELECT chunks.number, ts_rank('{0.4, 0.4, 0.4, 1}', chunks.words, query, 1) AS score
-    FROM to_tsquery('simple', $1) AS query, knowledge_chunks AS chunks
+    SELECT chunks.number, ts_rank('{0, 0, 0.4, 1}', chunks.words, exact, 1)
+        + ts_rank('{0.2, 0.5, 0, 0}', chunks.words, stems, 1) AS score
+    FROM to_tsquery('simple', $1) AS exact, to_tsquery('english', $1) AS stems,
+        knowledge_chunks AS chunks
     JOIN knowledge_notes AS notes ON notes.number = chunks.note
-    WHERE chunks.words @@ query AND """,
+    WHERE chunks.words @@ (exact || stems) AND """,
     tsquery_text,
     """
     INSERT INTO knowledge_chunks (note, title, text, words) VALUES ($1, $2, $3,
-        setweight(to_tsvector('simple', $4), 'A') || setweight(to_tsvector('simple', $5), 'D'))""",
+        setweight(to_tsvector('simple', $4), 'A') || setweight(to_tsvector('simple', $5), 'B')
+        || setweight(to_tsvector('english', $4), 'C') || setweight(to_tsvector('english', $5), 'D')
+    )""",
     _chunk_values,
 )
 

@@ -22,7 +22,7 @@ from windlass.environ import private_registry_folder
 from windlass.knowledge.chunks import TextChunk
 from windlass.knowledge.embeddings import Embedder
 from windlass.knowledge.note_store import NoteStore
-from windlass.knowledge.search_query import fts5_query
+from windlass.knowledge.search_query import fts5_query, pair_terms
 from windlass.knowledge.statements import Row, SqlBatch, SqlDialect, Work
 from windlass.knowledge.store import KnowledgeFailed
 from windlass.sqlite_file import (
@@ -67,7 +67,8 @@ KNOWLEDGE_STEPS = (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         note INTEGER NOT NULL,
         title TEXT NOT NULL,
-        text TEXT NOT NULL
+        text TEXT NOT NULL,
+        pairs TEXT NOT NULL
     ) STRICT;
     CREATE INDEX knowledge_chunks_by_note ON knowledge_chunks (note);
     CREATE TABLE knowledge_vectors (
@@ -76,16 +77,16 @@ KNOWLEDGE_STEPS = (
         vector BLOB NOT NULL
     ) STRICT;
     CREATE VIRTUAL TABLE knowledge_words USING fts5(
-        title, text, content='knowledge_chunks', content_rowid='number',
-        tokenize='unicode61 remove_diacritics 2', prefix='4 6'
+        title, text, pairs, content='knowledge_chunks', content_rowid='number',
+        tokenize='porter unicode61 remove_diacritics 2', prefix='4 6'
     );
     CREATE TRIGGER knowledge_chunk_came AFTER INSERT ON knowledge_chunks BEGIN
-        INSERT INTO knowledge_words (rowid, title, text)
-            VALUES (new.number, new.title, new.text);
+        INSERT INTO knowledge_words (rowid, title, text, pairs)
+            VALUES (new.number, new.title, new.text, new.pairs);
     END;
     CREATE TRIGGER knowledge_chunk_went AFTER DELETE ON knowledge_chunks BEGIN
-        INSERT INTO knowledge_words (knowledge_words, rowid, title, text)
-            VALUES ('delete', old.number, old.title, old.text);
+        INSERT INTO knowledge_words (knowledge_words, rowid, title, text, pairs)
+            VALUES ('delete', old.number, old.title, old.text, old.pairs);
         DELETE FROM knowledge_vectors WHERE chunk = old.number;
     END;
     CREATE TRIGGER knowledge_note_went AFTER DELETE ON knowledge_notes BEGIN
@@ -98,19 +99,19 @@ TABLES = TableSet("knowledge", KnowledgeFailed, KNOWLEDGE_STEPS, "knowledge_vers
 
 
 def _chunk_values(note: int, chunk: TextChunk) -> Sequence[object]:
-    return (note, chunk.title, chunk.text)
+    return (note, chunk.title, chunk.text, pair_terms(chunk.title, chunk.text))
 
 
 # A word in a title counts as four in the text.
 SQLITE_DIALECT = SqlDialect(
     """
-    SELECT chunks.number, -bm25(knowledge_words, 4.0, 1.0) AS score
+    SELECT chunks.number, -bm25(knowledge_words, 4.0, 1.0, 1.0) AS score
     FROM knowledge_words
     JOIN knowledge_chunks AS chunks ON chunks.number = knowledge_words.rowid
     JOIN knowledge_notes AS notes ON notes.number = chunks.note
     WHERE knowledge_words MATCH $1 AND """,
     fts5_query,
-    "INSERT INTO knowledge_chunks (note, title, text) VALUES ($1, $2, $3)",
+    "INSERT INTO knowledge_chunks (note, title, text, pairs) VALUES ($1, $2, $3, $4)",
     _chunk_values,
 )
 

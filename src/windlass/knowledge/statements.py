@@ -19,11 +19,15 @@ from windlass.knowledge.store import (
     CANDIDATES_PER_FOUND,
     FoundNote,
     LabelUpdate,
+    Note,
     NoteEntry,
     NoteOrigin,
     RecallQuery,
     Scope,
+    Source,
+    Taint,
     limit_per_note,
+    make_entry,
     make_found_note,
 )
 
@@ -50,6 +54,16 @@ class SqlBatch(NamedTuple):
 
 Work: TypeAlias = Generator[SqlStatement | SqlBatch, Sequence[Row], T]
 """Statements of one transaction, and what they come to."""
+
+
+class NoteChanges(NamedTuple):
+    """What a correction says, and where it came from."""
+
+    text: str
+    source: Source
+    title: str
+    """Empty to keep the title."""
+    labels: frozenset[Taint]
 
 
 class SqlDialect(NamedTuple):
@@ -82,6 +96,8 @@ _CHUNKS = """
 _ORIGINS = """
     SELECT note, place, session, call, digest, untrusted, private, expires_at
     FROM knowledge_origins WHERE note IN """
+_TEXTS = "SELECT note, text FROM knowledge_chunks WHERE note IN "
+_NOTE_BY_ID = "SELECT number, kind, key, title, created FROM knowledge_notes WHERE id = $1"
 _INSERT_NOTE = """
     INSERT INTO knowledge_notes (id, kind, key, title, created) VALUES ($1, $2, $3, $4, $5)
     RETURNING number"""
@@ -147,6 +163,43 @@ def _restrict_notes(query: RecallQuery) -> tuple[str, list[object]]:
     return condition, [*names, query.now, "untrusted" in query.taints, "private" in query.taints]
 
 
+def list_notes(query: RecallQuery, beginning: str, limit: int) -> Work[list[FoundNote]]:
+    """The notes that a query may find, newest first, each with its first piece of text."""
+    allowed, values = _restrict_notes(query)
+    last = len(values) + 2
+    sql = f"""SELECT notes.number, notes.id, notes.title, notes.kind, notes.key, notes.created
+    FROM knowledge_notes AS notes WHERE notes.id LIKE CAST($1 AS TEXT) AND {allowed}
+    ORDER BY notes.created DESC, notes.number DESC LIMIT ${last}"""  # noqa: S608 - as above
+    # Ids are hexadecimal, so a beginning that has signs of a pattern in it is no id.
+    pattern = f"{beginning}%" if not beginning or beginning.isalnum() else ""
+    notes = yield SqlStatement(sql, [pattern, *values, limit])
+    texts: dict[int, str] = {}
+    origins: dict[int, list[NoteOrigin]] = {}
+    for numbers in _split_numbers(row[0] for row in notes):
+        rows = yield SqlStatement(_TEXTS + _number_list(numbers) + " ORDER BY number DESC", numbers)
+        texts.update((note, text) for note, text in rows)
+        origins.update((yield from _load_origins(numbers)))
+    return [
+        make_found_note(
+            (note_id, texts.get(number, ""), title, kind, key, created),
+            0.0,
+            origins[number],
+            query.now,
+        )
+        for number, note_id, title, kind, key, created in notes
+    ]
+
+
+def _load_origins(numbers: Sequence[int]) -> Work[dict[int, list[NoteOrigin]]]:
+    """The sources of the notes with these numbers, oldest first."""
+    origins: defaultdict[int, list[NoteOrigin]] = defaultdict(list)
+    order = " ORDER BY created, place, session, call"
+    rows = yield SqlStatement(_ORIGINS + _number_list(numbers) + order, numbers)
+    for note, *columns in rows:
+        origins[note].append(NoteOrigin(*columns))
+    return origins
+
+
 def _load_found(ranking: Sequence[tuple[int, float]], now: float) -> Work[list[FoundNote]]:
     chunks: dict[int, Row] = {}
     for numbers in _split_numbers(number for number, _ in ranking):
@@ -154,10 +207,7 @@ def _load_found(ranking: Sequence[tuple[int, float]], now: float) -> Work[list[F
         chunks.update((row[0], row[1:]) for row in rows)
     origins: defaultdict[int, list[NoteOrigin]] = defaultdict(list)
     for numbers in _split_numbers({row[0] for row in chunks.values()}):
-        order = " ORDER BY created, place, session, call"
-        rows = yield SqlStatement(_ORIGINS + _number_list(numbers) + order, numbers)
-        for note, *columns in rows:
-            origins[note].append(NoteOrigin(*columns))
+        origins.update((yield from _load_origins(numbers)))
     found: list[FoundNote] = []
     for number, score in ranking:
         note, *columns = chunks[number]
@@ -208,6 +258,34 @@ def insert_vectors(model: str, numbers: Sequence[int], vectors: Sequence[bytes])
     """Store the vectors of chunks."""
     rows = [(model, vector, number) for number, vector in zip(numbers, vectors, strict=True)]
     yield SqlBatch(_INSERT_VECTOR, rows)
+
+
+def correct_note(
+    dialect: SqlDialect, note_id: str, changes: NoteChanges, now: float
+) -> Work[str | None]:
+    """Store a corrected note, and delete the one in whose place it is. Return its id."""
+    rows = yield SqlStatement(_NOTE_BY_ID, [note_id])
+    if not rows:
+        return None
+    number, kind, key, title, created = rows[0]
+    origins = yield from _load_origins([number])
+    if all(
+        origin.expires_at is not None and origin.expires_at <= now for origin in origins[number]
+    ):
+        return None
+    old = make_found_note((note_id, "", title, kind, key, created), 0.0, origins[number], now)
+    note = Note(
+        changes.text,
+        old.scope,
+        changes.source,
+        changes.title or title,
+        old.labels | changes.labels,
+        old.expires_at,
+    )
+    (corrected,) = yield from insert_notes(dialect, [make_entry(note)], "keep", now)
+    if corrected != note_id:
+        yield from delete_note(note_id)
+    return corrected
 
 
 def delete_note(note_id: str) -> Work[bool]:

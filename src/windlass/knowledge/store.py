@@ -172,6 +172,36 @@ class Knowledge(Protocol):
         """
         ...
 
+    async def list_notes(
+        self,
+        scopes: Sequence[Scope],
+        *,
+        note: str = "",
+        limit: int = 100,
+        taints: Collection[Taint] = TAINTS,
+    ) -> list[FoundNote]:
+        """The notes of these scopes, newest first, each with its first piece of text.
+
+        `note`: only the notes whose ids begin so.
+        """
+        ...
+
+    async def correct(
+        self,
+        note: str,
+        text: str,
+        source: Source,
+        *,
+        title: str = "",
+        labels: Collection[Taint] = (),
+    ) -> str | None:
+        """Put another text in the place of a note, and return its new id; None if it is not there.
+
+        It keeps its scope, its expiry, its labels, and its title unless another one is given; to
+        the labels those of the correction are added. Its source is that of the correction alone.
+        """
+        ...
+
     async def forget(self, note: str) -> bool:
         """Delete a note with all its sources; whether there was one."""
         ...
