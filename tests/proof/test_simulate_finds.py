@@ -99,6 +99,8 @@ SPOKEN_TO_BEHIND_ITS_END = (8314783,)
 """A driver refuses messages after the end of its run, and a second process looks for the run."""
 DOUBTED_AFTER_IT_WAS_MODIFIED = (8301987, 8312255, 8315621)
 """A write whose arguments the gate changed had not happened, and is judged again."""
+SPOKEN_TO_WHILE_PAUSED = (8336496,)
+"""A driver takes an answer for a sub-agent of a run that is paused."""
 COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
 """A message cancels or releases a run while it waits for a reply."""
 
@@ -126,6 +128,7 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
         *STOPPED_WHILE_ITS_REPLY_IS_WRITTEN,
         *SPOKEN_TO_BEHIND_ITS_END,
         *DOUBTED_AFTER_IT_WAS_MODIFIED,
+        *SPOKEN_TO_WHILE_PAUSED,
         *COUNTED_BY_A_BUDGET,
     ],
 )

@@ -36,10 +36,13 @@ from windlass.core.events import (
     RunContinued,
     RunPaused,
     RunReleased,
+    RunResumed,
+    SteeringGiven,
 )
 from windlass.core.fold.run import fold
 from windlass.core.limits import RaisedLimits
-from windlass.core.mail import AnswerMail, ContinueMail, PauseMail, RaiseLimitsMail
+from windlass.core.mail import AnswerMail, ContinueMail, PauseMail, RaiseLimitsMail, SteerMail
+from windlass.core.messages import TextPart
 from windlass.core.verdicts import Verdict
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import GateRequest
@@ -288,6 +291,42 @@ async def test_a_pause_reaches_those_below_and_so_does_its_end(clock: VirtualClo
     for session in (SESSION, BELOW):
         assert len(await tree.facts(session, RunContinued)) == 1
     assert len(await tree.facts(BELOW, AttemptStarted)) == 2
+
+
+@pytest.mark.contract("D5", "D13")
+@pytest.mark.parametrize("mail", ["answer", "steer"])
+async def test_a_driver_that_takes_mail_starts_no_call_of_a_paused_tree(
+    clock: VirtualClock, mail: str
+) -> None:
+    """The answer is handed down all the same, and counts once the run is resumed."""
+    tree = Tree(clock)
+    running = asyncio.create_task(
+        tree.boss([DELEGATE], [[pause(5), *SEND]]).run("Go.", session=SESSION)
+    )
+    await asyncio.sleep(1)
+    await tree.journal.post_mail(SESSION, PauseMail(run=1, reason="lunch"), by="ann")
+    result = await running
+    (question,) = result.questions
+    assert result.outcome == "paused"
+    if mail == "answer":
+        await answer(tree.journal, SESSION, question.call.id, Allow(), digest=question.digest)
+    else:
+        await tree.journal.post_mail(SESSION, SteerMail(run=1, prompt=(TextPart("Be quick."),)))
+    before = await tree.journal.read(SESSION)
+    swept = await tree.boss([], []).drive(SESSION)
+    assert (swept is not None, swept and swept.outcome) == (True, "paused")
+    taken = (await tree.journal.read(SESSION))[len(before) :]
+    assert [type(fact) for fact in taken] == [
+        RunResumed,
+        AnswerForwarded if mail == "answer" else SteeringGiven,
+        RunReleased,
+    ]
+    result = await tree.boss(["Done."], ["Sent."]).resume(SESSION)
+    if mail == "steer":
+        (question,) = result.questions
+        await answer(tree.journal, SESSION, question.call.id, Allow(), digest=question.digest)
+        result = await tree.boss(["Done."], ["Sent."]).resume(SESSION)
+    assert (result.outcome, sent) == ("completed", ["ann"])
 
 
 PRICED = ModelInfo("scripted:model", output_max=100, price=Price(Decimal(1000), Decimal(1000)))

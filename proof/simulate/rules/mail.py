@@ -66,15 +66,19 @@ def _check_decisions(played: PlayedSession) -> None:
 
 def _check_pauses(facts: list[Fact]) -> None:
     """D5: between a pause that took effect and its end, nobody asks a model or runs a call."""
-    is_asked = is_paused = False
+    cause = ""
+    is_paused = False
     for fact in facts:
         match fact:
             case RunPaused():
-                is_asked = True
+                cause = fact.cause
+            case LimitsRaised() if cause != "budget":
+                pass
             case RunContinued() | RunEnded() | LimitsRaised():
-                is_asked = is_paused = False
-            case RunReleased(reason="paused"):
-                is_paused = is_asked
+                cause = ""
+                is_paused = False
+            case RunReleased():
+                is_paused = bool(cause)
             case AttemptStarted() | CallStarted():
                 require(not is_paused, f"D5: {fact} in a paused run")
             case _:

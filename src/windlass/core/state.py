@@ -185,6 +185,8 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     """What each shared budget last allotted to this run, in all."""
     pause: RunPaused | None = None
     """Set while the run is paused, or will be as soon as the open step is over."""
+    pause_holds: bool = False
+    """The pause has taken effect: no call begins either, whoever takes the run over."""
     is_released: bool = False
     """Its last driver released it, and no other has taken it over yet."""
     raised: RaisedLimits = RaisedLimits()

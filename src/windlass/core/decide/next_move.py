@@ -146,6 +146,8 @@ def _continue_step(state: State, step: StepState, setup: Setup, run: RunState) -
     """
     if run.landing:
         return EndRun("max_steps", "the last reply still called tools", _SEAL)
+    if run.pause is not None and run.pause_holds:
+        return StayPaused(run.pause, _SEAL)
     unjudged = [call for call in step.calls if NEXT_ACTION[call.phase] == "judge"]
     if unjudged:
         calls_max = None if run.is_undo else setup.rules.calls_per_reply_max

@@ -206,7 +206,7 @@ def _apply_run_continued(state: State, run: RunState, fact: RunContinued) -> Sta
     if state.step is not None:
         calls = tuple(pardon_call(call) for call in state.step.calls)
         state = replace(state, step=replace(state.step, calls=calls))
-    return replace(state, run=replace(run, pause=None, fruitless=()))
+    return replace(state, run=replace(run, pause=None, pause_holds=False, fruitless=()))
 
 
 def _apply_run_released(state: State, run: RunState, fact: RunReleased) -> State:
@@ -216,7 +216,8 @@ def _apply_run_released(state: State, run: RunState, fact: RunReleased) -> State
     if fact.charge is not None and run.attempt is None:
         raise_illegal_fact(fact, "no attempt is open")
     state = settle_open_attempt(state, run, fact.charge)
-    return replace(state, run=replace(current_run(state), is_released=True))
+    run = current_run(state)
+    return replace(state, run=replace(run, is_released=True, pause_holds=run.pause is not None))
 
 
 def _apply_limits_raised(state: State, run: RunState, fact: LimitsRaised) -> State:
@@ -224,7 +225,9 @@ def _apply_limits_raised(state: State, run: RunState, fact: LimitsRaised) -> Sta
     pause = run.pause
     if pause is not None and pause.cause == "budget":
         pause = None
-    run = replace(run, raised=run.raised.merge(fact.limits), pause=pause)
+    raised = run.raised.merge(fact.limits)
+    holds = run.pause_holds and pause is not None
+    run = replace(run, raised=raised, pause=pause, pause_holds=holds)
     setup = None if state.setup is None else raise_setup(state.setup, run)
     return replace(state, run=run, setup=setup)
 
