@@ -1,10 +1,10 @@
-"""The files in `deploy/`: they cannot be run here, but what they say must fit this version."""
+"""The files in `deploy/`: what they say must fit this version."""
 
-import configparser
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import click
 import pytest
 import yaml
 
+from deploy_files import DEPLOY, read_instructions, read_unit
 from windlass.cli import main
 from windlass.server.limits import ServiceLimits
 
-DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 UNITS = ["windlass.service", "windlass-worker@.service"]
 VARIABLE = re.compile(r"\$\{(\w+)[^}]*\}")
 
@@ -28,26 +28,8 @@ def parse_command(command: list[str]) -> dict[str, Any]:
     return found.make_context(name, arguments).params
 
 
-def read_instructions() -> list[tuple[str, str]]:
-    """Return the instructions of the container file, with their arguments on one line."""
-    text = (DEPLOY / "Containerfile").read_text().replace("\\\n", " ")
-    lines = (line.strip() for line in text.splitlines())
-    return [
-        (line.split(None, 1)[0], line.split(None, 1)[1])
-        for line in lines
-        if line and not line.startswith("#")
-    ]
-
-
 def read_compose() -> dict[str, Any]:
     return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-
-
-def read_unit(name: str) -> dict[str, dict[str, str]]:
-    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
-    parser.optionxform = str  # pyright: ignore[reportAttributeAccessIssue] - names keep their case
-    parser.read_string((DEPLOY / name).read_text())
-    return {section: dict(parser[section]) for section in parser.sections()}
 
 
 def is_plain_image(name: str) -> bool:
@@ -66,7 +48,7 @@ def test_images_are_names_and_not_addresses() -> None:
     assert not is_plain_image("registry.example/python:3.13")
 
 
-@pytest.mark.parametrize("name", ["Containerfile", "compose.yaml", *UNITS])
+@pytest.mark.parametrize("name", [path.name for path in DEPLOY.iterdir()])
 def test_no_file_names_an_address_of_others(name: str) -> None:
     text = (DEPLOY / name).read_text()
     hosts = re.findall(r"https?://([^/\s'\"]+)", text)
@@ -80,21 +62,12 @@ def test_the_container_runs_as_nobody_in_particular_and_stops_by_a_signal() -> N
     assert by_name["STOPSIGNAL"] == "SIGTERM"
     names = [name for name, _ in instructions]
     assert names.index("USER") > max(at for at, name in enumerate(names) if name == "RUN")
-    assert "/healthz" in by_name["HEALTHCHECK"]
     entry = yaml.safe_load(by_name["ENTRYPOINT"])
     assert entry[-1] == "windlass"
     options = parse_command(yaml.safe_load(by_name["CMD"]))
     assert options["port"] == int(by_name["EXPOSE"])
     assert options["host"] == "0.0.0.0"
     assert not options["shows_login"]
-
-
-def test_what_the_container_copies_is_there() -> None:
-    root = DEPLOY.parent
-    for name, text in read_instructions():
-        if name == "COPY" and not text.startswith("--from"):
-            *sources, _ = text.split()
-            assert all((root / source).exists() for source in sources)
 
 
 def test_the_composed_service_leaves_runs_to_workers_and_waits_for_them() -> None:
@@ -128,7 +101,8 @@ def test_the_composed_parts_share_a_journal_that_outlives_them() -> None:
     for name in ("serve", "worker"):
         ready = services[name]["depends_on"]["migrate"]["condition"]
         assert ready == "service_completed_successfully"
-    # Passwords come from outside.
+    # So do the keys of providers; passwords come from outside.
+    assert all(services[name]["env_file"] == ".env" for name in services if name != "postgres")
     text = (DEPLOY / "compose.yaml").read_text()
     assert re.findall(r"PASSWORD: (.*)", text) == ["${POSTGRES_PASSWORD:?set it in .env}"] * 2
 
@@ -169,3 +143,26 @@ def test_systemd_reads_a_unit_without_complaint(name: str, tmp_path: Path) -> No
     command = [program, "verify", str(copy)]
     told = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (told.returncode, told.stderr) == (0, "")
+
+
+def select_extras(*extras: str) -> "subprocess.CompletedProcess[str]":
+    script = DEPLOY.parent / "tools" / "select_locked.py"
+    command = [sys.executable, str(script), *extras]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def test_an_installation_takes_the_locked_packages_of_its_extras() -> None:
+    few, more = (select_extras(*extras).stdout for extras in ([], ["postgres", "mcp"]))
+    names = {line.partition("==")[0] for line in more.splitlines() if "==" in line}
+    assert {"asyncpg", "mcp", "pydantic-core", "aiohttp", "multidict"} <= names
+    assert names.isdisjoint({"hatchling", "pytest", "openai"})
+    assert not {"asyncpg", "mcp"} & {line.partition("==")[0] for line in few.splitlines()}
+    # Without a hash, pip would refuse the whole list.
+    entries = re.split(r"\n(?=\S)", more)
+    assert all("--hash=sha256:" in entry for entry in entries)
+
+
+def test_an_extra_that_does_not_exist_is_refused() -> None:
+    refused = select_extras("postgress")
+    assert refused.returncode == 1
+    assert "there is no extra 'postgress'; there are " in refused.stderr
