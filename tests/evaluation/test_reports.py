@@ -28,6 +28,7 @@ from windlass.evaluation import (
     save_report,
 )
 from windlass.evaluation.comparison import describe_comparison, format_measure
+from windlass.evaluation.statistics import Interval
 from windlass.evaluation.stored_reports import (
     StoredEvaluation,
     read_evaluation,
@@ -116,10 +117,10 @@ def test_reports_are_compared_pairwise() -> None:
     assert found.interval.low <= found.difference <= found.interval.high
     seconds = next(measure for measure in found.measures if measure.name == "seconds")
     assert seconds.is_clear
-    assert (seconds.interval.low, seconds.interval.high) == (1.5, 1.5)
-    assert "Surely worse: a" in describe_comparison(found)
+    assert (seconds.interval.low, seconds.interval.high) == pytest.approx((1.5, 1.5))
+    assert "Worse beyond chance in single cases: a" in describe_comparison(found)
     assert str(found).startswith(describe_comparison(found))
-    assert "  a: 5/5 became 0/5 (p 0.012)" in str(found).splitlines()
+    assert "  a: 5/5 became 0/5 (p 0.024)" in str(found).splitlines()
     assert "1.5 became 3" in format_measure(seconds)
     assert compare_reports(after, MIXED).verdict == "better"
     assert compare_reports(MIXED, MIXED).verdict == "same"
@@ -130,6 +131,34 @@ def test_a_case_that_collapsed_is_worse_though_another_became_better() -> None:
     after = make_report("after", {"a": (0, 8), "b": (8, 8)})
     found = compare_reports(before, after)
     assert (found.difference, found.verdict) == (0, "worse")
+
+
+@pytest.mark.contract("Q5")
+def test_the_sentence_says_which_cases_it_is_about() -> None:
+    """Q5: a verdict by one case alone does not borrow the interval of all cases together."""
+    before = make_report("before", {"a": (9, 9), "b": (5, 9), "c": (4, 9)})
+    after = make_report("after", {"a": (0, 9), "b": (9, 9), "c": (9, 9)})
+    found = compare_reports(before, after)
+    assert found.interval.low < 0 < found.interval.high
+    words = describe_comparison(found)
+    assert words.startswith("Worse beyond chance in single cases: a. All together: 67 % became 67")
+    assert "difference on these cases" in words
+    general = compare_reports(before, after, generalize=True)
+    assert "difference on cases like these -100 to +100 points" in describe_comparison(general)
+    near = Comparison(
+        before="a",
+        after="b",
+        verdict="worse",
+        alpha=0.05,
+        rate_before=1,
+        rate_after=0.9,
+        interval=Interval(-0.2, -0.001),
+        worse_chance=0.02,
+        better_chance=1,
+        two_sided_chance=0.04,
+        cases=(),
+    )
+    assert "-20 to -0.1 points" in describe_comparison(near)
 
 
 def test_a_case_that_expects_another_answer_is_not_compared() -> None:

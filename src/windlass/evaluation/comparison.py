@@ -13,15 +13,15 @@ from typing_extensions import override
 from windlass.core.errors import ConfigError
 from windlass.core.phrases import format_count
 from windlass.core.text_clip import printable_chars
-from windlass.evaluation.reports import CaseReport, Report
-from windlass.evaluation.statistics import (
-    Interval,
-    PassCount,
+from windlass.evaluation.differences import (
     adjust_holm,
-    bootstrap_difference,
     compare_passes,
+    compare_rates_of_cases_like_these,
+    compare_values,
     count_repeats_needed,
 )
+from windlass.evaluation.reports import CaseReport, Report
+from windlass.evaluation.statistics import Interval, PassCount
 from windlass.evaluation.wording import format_rate
 
 ALPHA = 0.05
@@ -53,6 +53,11 @@ class CaseChange(msgspec.Struct, frozen=True, kw_only=True):
     def difference(self) -> float:
         return self.after.rate - self.before.rate
 
+    @property
+    def two_sided_chance(self) -> float:
+        """The chance of such a change in either direction, allowing for the number of cases."""
+        return min(1.0, 2 * min(self.worse_chance, self.better_chance))
+
 
 class MeasureChange(msgspec.Struct, frozen=True, kw_only=True):
     """A number before and after, averaged over the cases that both reports have."""
@@ -61,7 +66,7 @@ class MeasureChange(msgspec.Struct, frozen=True, kw_only=True):
     before: float
     after: float
     interval: Interval
-    """Of the difference, by a bootstrap over cases and trials."""
+    """Of the difference, by a bootstrap and a permutation test."""
 
     @property
     def has_changed(self) -> bool:
@@ -83,11 +88,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     rate_before: float
     rate_after: float
     interval: Interval
-    """Of the difference of the pass rates, by a bootstrap over cases and trials."""
+    """Of the difference of the pass rates, with a confidence of 1 - `alpha`. It leaves zero out if
+    `two_sided_chance` is at most `alpha`, and only then."""
     worse_chance: float
     """How likely this few passes in all are if no case changed: an exact test, case by case."""
     better_chance: float
     two_sided_chance: float
+    generalize: bool = False
+    """Whether interval and chances are about cases like these, and not only about these."""
     cases: tuple[CaseChange, ...]
     measures: tuple[MeasureChange, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -135,24 +143,23 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(_describe_lines(self))
 
 
-def compare_reports(before: Report, after: Report, *, alpha: float = ALPHA) -> Comparison:
+def compare_reports(
+    before: Report, after: Report, *, alpha: float = ALPHA, generalize: bool = False
+) -> Comparison:
     """Compare two reports case by case.
 
     It is `worse` if all cases together passed less often than chance allows, or one case alone did:
-    each of the two may be a false alarm in half of `alpha`. Raises ConfigError if no case is in
-    both reports, or if a case was not scored by the same scorers in both.
+    each of the two may be a false alarm in half of `alpha`. Without `generalize`, the comparison is
+    about the very cases of the reports, and only how trials fell is chance. With it, the cases
+    themselves were drawn by chance, and it is about all cases like these. Raises ConfigError if no
+    case is in both reports, or if a case was not scored by the same scorers in both.
     """
     if not 0 < alpha < 1:
         raise ConfigError(f"alpha={alpha}: it must be between 0 and 1")
     pairs, left_out = _match_cases(before, after)
-    if not pairs:
-        raise ConfigError(
-            f"the reports {before.name} and {after.name} have no case in common that asks and "
-            "expects the same"
-        )
-    _check_same_scorers(before.name, after.name, pairs)
     counts = [(first.passes, second.passes) for first, second in pairs]
-    together = compare_passes(counts)
+    compare = compare_rates_of_cases_like_these if generalize else compare_passes
+    together = compare(counts, 1 - alpha)
     cases = _compare_cases(pairs)
     worse = [together.worse, *(case.worse_chance for case in cases)]
     better = [together.better, *(case.better_chance for case in cases)]
@@ -163,12 +170,13 @@ def compare_reports(before: Report, after: Report, *, alpha: float = ALPHA) -> C
         alpha=alpha,
         rate_before=_mean_rate([first for first, _ in counts]),
         rate_after=_mean_rate([second for _, second in counts]),
-        interval=bootstrap_difference([(_flags(first), _flags(second)) for first, second in pairs]),
+        interval=together.interval,
         worse_chance=together.worse,
         better_chance=together.better,
         two_sided_chance=together.two_sided,
+        generalize=generalize,
         cases=tuple(cases),
-        measures=tuple(_compare_measures(pairs)),
+        measures=tuple(_compare_measures(pairs, 1 - alpha, generalize=generalize)),
         left_out=tuple(left_out),
         expecting_anew=tuple(first.id for first in before.cases if _expects_anew(first, after)),
     )
@@ -195,6 +203,12 @@ def _match_cases(
         else:
             left_out.append(first.id)
     left_out += [case.id for case in after.cases if before.find_case(case.id) is None]
+    if not pairs:
+        raise ConfigError(
+            f"the reports {before.name} and {after.name} have no case in common that asks and "
+            "expects the same"
+        )
+    _check_same_scorers(before.name, after.name, pairs)
     return pairs, left_out
 
 
@@ -253,7 +267,9 @@ def _compare_cases(pairs: Sequence[tuple[CaseReport, CaseReport]]) -> list[CaseC
     ]
 
 
-def _compare_measures(pairs: Sequence[tuple[CaseReport, CaseReport]]) -> list[MeasureChange]:
+def _compare_measures(
+    pairs: Sequence[tuple[CaseReport, CaseReport]], confidence: float, *, generalize: bool
+) -> list[MeasureChange]:
     found: list[MeasureChange] = []
     for name in MEASURES:
         values = [(_numbers(first, name), _numbers(second, name)) for first, second in pairs]
@@ -265,7 +281,7 @@ def _compare_measures(pairs: Sequence[tuple[CaseReport, CaseReport]]) -> list[Me
                 name=name,
                 before=sum(map(_mean, (first for first, _ in known))) / len(known),
                 after=sum(map(_mean, (second for _, second in known))) / len(known),
-                interval=bootstrap_difference(known),
+                interval=compare_values(known, confidence, generalize=generalize).interval,
             )
         )
     return found
@@ -275,10 +291,6 @@ def _numbers(case: CaseReport, name: str) -> list[float]:
     """Return a number of each trial; none if one of them is not known."""
     values = [getattr(trial, name) for trial in case.counted]
     return [] if None in values else [float(value) for value in values]
-
-
-def _flags(case: CaseReport) -> list[float]:
-    return [float(trial.status == "passed") for trial in case.counted]
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -304,15 +316,25 @@ def format_measure(measure: MeasureChange) -> str:
 
 
 def describe_comparison(comparison: Comparison) -> str:
-    """Return what changed from one report to another, in a sentence."""
+    """Return what changed from one report to another, in a sentence or two."""
+    which = "cases like these" if comparison.generalize else "these cases"
     sentence = (
-        f"{_VERDICTS[comparison.verdict]}: {format_rate(comparison.rate_before)} became "
-        f"{format_rate(comparison.rate_after)} (difference {comparison.interval.low * 100:+.0f} to "
-        f"{comparison.interval.high * 100:+.0f} points, p {comparison.two_sided_chance:.3f})."
+        f"{format_rate(comparison.rate_before)} became {format_rate(comparison.rate_after)} "
+        f"(difference on {which} {format_points(comparison.interval)} points, "
+        f"p {comparison.two_sided_chance:.3f})."
     )
-    if comparison.surely_worse:
-        sentence += f" Surely worse: {', '.join(comparison.surely_worse)}."
-    return sentence
+    alone = comparison.surely_worse
+    if comparison.verdict == "worse" and comparison.worse_chance > comparison.alpha / 2:
+        # Each of the two tests has its own say: the interval is that of all cases together.
+        return f"Worse beyond chance in single cases: {', '.join(alone)}. All together: {sentence}"
+    sentence = f"{_VERDICTS[comparison.verdict]}: {sentence}"
+    return f"{sentence} Surely worse: {', '.join(alone)}." if alone else sentence
+
+
+def format_points(interval: Interval) -> str:
+    """Return an interval of rates in points; an end next to zero keeps its sign."""
+    ends = (interval.low * 100, interval.high * 100)
+    return " to ".join(f"{end:+.0f}" if round(end) or not end else f"{end:+.1g}" for end in ends)
 
 
 def _is_noise(measure: MeasureChange) -> bool:
@@ -326,8 +348,8 @@ def _describe_lines(comparison: Comparison) -> list[str]:
     for case in comparison.changed[:CHANGES_SHOWN]:
         before = f"{case.before.passed}/{case.before.trials}"
         after = f"{case.after.passed}/{case.after.trials}"
-        chance = min(case.worse_chance, case.better_chance)
-        lines.append(f"  {printable_chars(case.id)}: {before} became {after} (p {chance:.3f})")
+        chance = f"p {case.two_sided_chance:.3f}"
+        lines.append(f"  {printable_chars(case.id)}: {before} became {after} ({chance})")
     clear = [found for found in comparison.measures if found.is_clear and not _is_noise(found)]
     lines += [f"  {format_measure(found)}" for found in clear]
     if comparison.left_out:

@@ -145,7 +145,7 @@ def _render_comparison(comparison: Comparison) -> str:
             escape(case.id),
             f"{case.before.passed} of {case.before.trials}",
             f"{case.after.passed} of {case.after.trials}",
-            f"{min(case.worse_chance, case.better_chance):.3f}",
+            f"{case.two_sided_chance:.3f}",
         )
         for case in comparison.changed
     )

@@ -1,22 +1,15 @@
-"""What the numbers of an evaluation mean: rates with intervals, pass@k, and exact tests.
+"""What the numbers of an evaluation mean: rates with intervals, pass@k, and agreement of judges.
 
-Invariant: pure and reproducible. What draws random numbers does so from a fixed seed, so that two
-people who compare the same two reports read the same interval.
+Two sides are compared in `differences.py`.
 """
 
 import math
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist, fmean, median, stdev
 
 import msgspec
 
 CONFIDENCE = 0.95
-RESAMPLES = 2_000
-"""How often a bootstrap draws. The ends of its intervals then move by about a percent."""
-SEED = 20_260_101
-_SAME_PROBABILITY = 1 + 1e-7
-"""Two tables that are equally likely may differ in the last digits of a float."""
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -99,131 +92,6 @@ def describe_spread(values: Sequence[float]) -> Spread | None:
         return None
     deviation = stdev(values) if len(values) > 1 else 0.0
     return Spread(fmean(values), median(values), deviation, min(values), max(values), len(values))
-
-
-# ── two reports ──────────────────────────────────────────────────────────────
-
-
-class StratifiedTest(msgspec.Struct, frozen=True):
-    """How likely a difference is if the two sides do not differ in any case."""
-
-    two_sided: float
-    worse: float
-    """The chance of this few passes on the second side, or fewer."""
-    better: float
-    """The chance of this many passes on the second side, or more."""
-
-
-def compare_passes(pairs: Sequence[tuple[PassCount, PassCount]]) -> StratifiedTest:
-    """Test whether the second side passes as often as the first, case by case, exactly.
-
-    This is the exact test of several 2x2 tables with their margins given. For a single case it is
-    Fisher's exact test, and with one trial a side it is McNemar's exact test. It needs no large
-    numbers, and its false alarms are at most as many as promised.
-    """
-    chances = [1.0]
-    observed = 0
-    for first, second in pairs:
-        lowest = max(0, first.passed + second.passed - first.trials)
-        chances = _convolve(chances, _table_chances(first, second))
-        # The chances of a case begin with its lowest possible count.
-        observed += second.passed - lowest
-    likely = chances[observed] * _SAME_PROBABILITY
-    return StratifiedTest(
-        two_sided=min(1.0, math.fsum(chance for chance in chances if chance <= likely)),
-        worse=min(1.0, math.fsum(chances[: observed + 1])),
-        better=min(1.0, math.fsum(chances[observed:])),
-    )
-
-
-def _table_chances(first: PassCount, second: PassCount) -> list[float]:
-    """Return how likely each count of passes on the second side is, from the lowest possible."""
-    passed = first.passed + second.passed
-    everything = math.comb(first.trials + second.trials, passed)
-    return [
-        math.comb(second.trials, count) * math.comb(first.trials, passed - count) / everything
-        for count in range(max(0, passed - first.trials), min(second.trials, passed) + 1)
-    ]
-
-
-def _convolve(left: Sequence[float], right: Sequence[float]) -> list[float]:
-    sums = [0.0] * (len(left) + len(right) - 1)
-    for at, chance in enumerate(left):
-        for more, other in enumerate(right):
-            sums[at + more] += chance * other
-    return sums
-
-
-def adjust_holm(chances: Sequence[float]) -> list[float]:
-    """Return p-values that allow for how many were looked at (Holm), in the same order."""
-    order = sorted(range(len(chances)), key=lambda at: chances[at])
-    adjusted = [0.0] * len(chances)
-    highest = 0.0
-    for rank, at in enumerate(order):
-        highest = max(highest, min(1.0, (len(chances) - rank) * chances[at]))
-        adjusted[at] = highest
-    return adjusted
-
-
-def count_repeats_needed(cases: int, chance: float) -> int:
-    """Return from how many trials a side on a case that falls from all to none is found for sure.
-
-    That is Fisher's test of one case, at most `chance` after the adjustment for the number of
-    cases, whatever the other cases do.
-    """
-    repeats = 1
-    while cases / math.comb(2 * repeats, repeats) > chance:
-        repeats += 1
-    return repeats
-
-
-def bootstrap_difference(
-    pairs: Sequence[tuple[Sequence[float], Sequence[float]]],
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = SEED,
-) -> Interval:
-    """Return an interval of how much the second side has more than the first, on average.
-
-    Each pair holds the values of one case on both sides. Cases are drawn with replacement, and for
-    each of them its trials: both which cases were chosen and how trials fell is chance. Raises
-    ValueError if a side of a case has no value.
-    """
-    if not pairs or not all(first and second for first, second in pairs):
-        raise ValueError("each case needs a value on both sides")
-    # Values that are all alike have one mean, however they are drawn.
-    drawn = [(_collapse(first), _collapse(second)) for first, second in pairs]
-    source = random.Random(seed)  # noqa: S311 - statistics, and the same ones each time
-    means = sorted(_draw_difference(drawn, source) for _ in range(resamples))
-    tail = (1 - confidence) / 2
-    return Interval(_quantile(means, tail), _quantile(means, 1 - tail))
-
-
-def _collapse(values: Sequence[float]) -> Sequence[float]:
-    return values[:1] if min(values) == max(values) else values
-
-
-def _draw_difference(
-    pairs: Sequence[tuple[Sequence[float], Sequence[float]]], source: random.Random
-) -> float:
-    total = 0.0
-    for first, second in source.choices(pairs, k=len(pairs)):
-        total += _draw_mean(second, source.choices) - _draw_mean(first, source.choices)
-    return total / len(pairs)
-
-
-def _draw_mean(values: Sequence[float], draw: Callable[..., list[float]]) -> float:
-    if len(values) == 1:
-        return values[0]
-    return math.fsum(draw(values, k=len(values))) / len(values)
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Return a quantile of sorted values, between two of them in proportion."""
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 # ── judges ───────────────────────────────────────────────────────────────────

@@ -73,6 +73,11 @@ output_options = (
         show_default=True,
         help="How often an agent that did not change may be called worse.",
     ),
+    click.option(
+        "--generalize",
+        is_flag=True,
+        help="Compare on cases like these, and not only on these very cases.",
+    ),
 )
 
 
@@ -202,7 +207,9 @@ async def _evaluate(
     screen.show_recorded()
     comparison = None
     if before is not None:
-        comparison = compare_reports(before, report, alpha=given["alpha"])
+        comparison = compare_reports(
+            before, report, alpha=given["alpha"], generalize=given["generalize"]
+        )
         _write_files(report, comparison, given)
     return _judge(report, comparison, given["fail_under"])
 
@@ -304,7 +311,7 @@ def compare(before: str, after: str, place: str, alpha: float, **given: Any) -> 
         first, second = load_report(Path(before)), load_report(Path(after))
     else:
         first, second = run_on_journal(place, find)
-    comparison = compare_reports(first, second, alpha=alpha)
+    comparison = compare_reports(first, second, alpha=alpha, generalize=given["generalize"])
     click.echo(str(comparison))
     _write_files(second, comparison, given)
     sys.exit(FAILED if comparison.verdict == "worse" else DONE)
