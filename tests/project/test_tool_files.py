@@ -44,3 +44,14 @@ def test_a_browser_joins_the_tools_only_if_a_person_says_so(tmp_path: Path) -> N
     assert offered["off"] == []
     assert len(offered["on"]) == len(offered["unconfined"]) == 6
     assert SETTING_KEYS["browser"].of_person
+
+
+def test_a_search_engine_joins_the_tools_only_if_a_person_says_so(tmp_path: Path) -> None:
+    project = open_project(tmp_path)
+    offered: dict[str, bool] = {}
+    for engine in ("", "duckduckgo", "searxng=https://search.example"):
+        loaded = LoadedSettings(Settings(web_search=engine), {}, {})
+        toolbox = build_toolbox(loaded, tmp_path, project)
+        offered[engine] = "web_search" in [spec.name for spec in toolbox.specs]
+    assert offered == {"": False, "duckduckgo": True, "searxng=https://search.example": True}
+    assert SETTING_KEYS["web_search"].of_person

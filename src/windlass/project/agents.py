@@ -51,6 +51,7 @@ from windlass.tools.function import Tool, tool
 from windlass.tools.profile import Profile
 from windlass.tools.shell.sandbox import Sandbox
 from windlass.tools.toolbox import Toolbox
+from windlass.tools.web.web_search import web_search_tool
 
 TOOL_PROFILES = ("all", "none", "core", "read-only")
 """Words for groups of tools: all of them, none, those without MCP, and those that only read."""
@@ -312,13 +313,13 @@ def build_toolbox(
     settings = loaded.settings
     if settings.tools == ("none",):
         return Toolbox(())
-    core = _build_core_tools(loaded, folder, project)
-    look_up = project.environ.get  # Secrets that a person has declared are found there, too.
-    files = settings.tool_files
-    declared = (each for file in files for each in load_tools(file, secrets=look_up))
-    tools = [*core, *declared, *(extra_tools or ())]
+    tools = [*_build_core_tools(loaded, folder, project), *(extra_tools or ())]
+    for file in settings.tool_files:  # Secrets that a person has declared are in the environment.
+        tools += load_tools(file, secrets=project.environ.get)
     if settings.browser != "off":
         tools += browser_tools(sandbox=settings.browser == "on")
+    if settings.web_search:
+        tools.append(web_search_tool(settings.web_search, environ=project.environ))
     if project.is_trusted and len(skills := project.snapshot.load_skills()):
         tools.append(tool(skills.skill, effect="read"))
     if "read-only" in settings.tools:

@@ -75,6 +75,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the agent has the tool `python`, and whether its code may call the other tools."""
     browser: BrowserMode = "off"
     """Whether the agent has a browser, and whether that confines the scripts of pages."""
+    web_search: str = ""
+    """The search engine of the tool `web_search`, as NAME or NAME=ADDRESS; if empty, none."""
     sandbox: SandboxMode = "auto"
     mcp_config: str = ""
     max_steps: int | None = STEPS_DEFAULT
@@ -265,6 +267,11 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
     "browser": SettingKey(
         parse_choice(*BROWSER_MODES),
         "web pages in a browser: off, on, or unconfined where Chromium's sandbox does not work",
+        of_person=True,
+    ),
+    "web_search": SettingKey(
+        parse_text,
+        "the search engine of web_search: brave, tavily, exa, duckduckgo, or searxng=https://…",
         of_person=True,
     ),
     "sandbox": SettingKey(

@@ -64,6 +64,12 @@ if TYPE_CHECKING:
     from windlass.tools.toolbox import Toolbox as Toolbox
     from windlass.tools.unavailable import ToolUnavailable as ToolUnavailable
     from windlass.tools.web.fetch import fetch_tool as fetch_tool
+    from windlass.tools.web.web_search import (
+        SearchEndpoint as SearchEndpoint,
+        SearchHit as SearchHit,
+        WebSearch as WebSearch,
+        web_search_tool as web_search_tool,
+    )
 
 LAZY_MODULES: LazyModules = {
     "windlass.tools.artifacts": "ArtifactStore MemoryArtifacts",
@@ -91,6 +97,7 @@ LAZY_MODULES: LazyModules = {
     "windlass.tools.toolbox": "Toolbox",
     "windlass.tools.unavailable": "ToolUnavailable",
     "windlass.tools.web.fetch": "fetch_tool",
+    "windlass.tools.web.web_search": "SearchEndpoint SearchHit WebSearch web_search_tool",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)
