@@ -24,7 +24,7 @@ from windlass.core.mail import Letter, PromptMail
 from windlass.core.result import RunResult, build_result
 from windlass.core.state import State
 from windlass.logs import get_logger
-from windlass.ports import Journal, Watcher
+from windlass.ports import Watcher
 from windlass.runtime.driver import Opening
 from windlass.runtime.mailbox import refuse_letter
 
@@ -38,17 +38,11 @@ class SessionDriver:
 
     def __init__(self, runs: LiveRuns, openings: RunOpenings) -> None:
         self._runs = runs
+        self._journal = runs.world.journal
+        self._agent = runs.world.agent
         self._openings = openings
         self._is_closed = False
         runs.on_undo_due = self._undo_last
-
-    @property
-    def _journal(self) -> Journal:
-        return self._runs.world.journal
-
-    @property
-    def _agent(self) -> str:
-        return self._runs.world.agent
 
     def close(self) -> None:
         """Begin nothing more from the queues."""

@@ -22,7 +22,6 @@ from windlass.agent.openings import (
     RunOpenings,
     RunTask,
     StartRepeated,
-    check_choice,
     find_start,
 )
 from windlass.agent.options import OnBusy, PromptInput, RunOptions
@@ -43,7 +42,7 @@ from windlass.core.mail import PromptMail
 from windlass.core.result import OutputT, RunResult, build_result, raise_if_failed
 from windlass.core.setup import digest
 from windlass.core.state import StartKey, State
-from windlass.ports import Journal, Watcher
+from windlass.ports import Watcher
 from windlass.runtime.driver import RunDriver
 from windlass.runtime.leftover_tasks import wait_until_done
 
@@ -349,13 +348,10 @@ class RunStarter(Generic[OutputT]):
         parse: Callable[[RunResult[Any]], RunResult[OutputT]],
     ) -> None:
         self._runs = runs
+        self._journal = runs.world.journal
         self._openings = openings
         self._sessions = sessions
         self._parse = parse
-
-    @property
-    def _journal(self) -> Journal:
-        return self._runs.world.journal
 
     async def start(
         self,
@@ -374,7 +370,7 @@ class RunStarter(Generic[OutputT]):
         `on_busy` says, and ConfigError if the key was used for another prompt.
         """
         name, task = self._openings.plan_run(prompt, session, options)
-        on_busy = check_choice("on_busy", options.get("on_busy", "refuse"), OnBusy)
+        on_busy = options.get("on_busy") or "refuse"
         if not options.get("drive", True):
             return await self._leave_to_others(name, task, on_busy)
         try:

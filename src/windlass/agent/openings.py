@@ -19,6 +19,7 @@ from windlass.agent.options import (
     Briefing,
     EarlierMessage,
     InstructionFunction,
+    OnBusy,
     OnPartial,
     PromptInput,
     RunOptions,
@@ -130,6 +131,7 @@ class RunOpenings:
         key = options.get("key", "")
         if not isinstance(key, str) or len(key) > KEY_CHARS_MAX:  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
             raise ConfigError(f"key= must be a str of at most {KEY_CHARS_MAX} characters")
+        check_choice("on_busy", options.get("on_busy", ""), OnBusy)
         labels = tuple(options.get("labels", ()))
         for label in labels:
             if label not in LABELS:
@@ -224,11 +226,16 @@ class RunOpenings:
         messages in a session that has a conversation already.
         """
         _check_start(state, task)
-        if needs_folder:
+        if needs_folder and state.folder is not None:
             self.require_folder(state)
         number = state.run.number + 1 if state.run else 1
-        setup = self._setup_for(Briefing(state.session, number, task.caller, task.context))
-        setup = add_budgets(setup, task.budgets)
+        setup = self._limited_setup(task.context)
+        if self._instructions is not None:
+            briefing = Briefing(state.session, number, task.caller, task.context)
+            instructions = check_text("instructions", self._instructions(briefing))
+            setup = self._mask.mask_setup(replace(setup, instructions=instructions))
+        if task.budgets:
+            setup = add_budgets(setup, task.budgets)
         return (
             RunStarted(
                 number,
@@ -307,14 +314,6 @@ class RunOpenings:
             folder=state.folder,
         )
         return (started, plan.make_fact(number))
-
-    def _setup_for(self, briefing: Briefing) -> Setup:
-        setup = self._limited_setup(briefing.context)
-        if self._instructions is None:
-            return setup
-        instructions = check_text("instructions", self._instructions(briefing))
-        setup = replace(setup, instructions=instructions)
-        return self._mask.mask_setup(setup)
 
     def _limited_setup(self, context: Mapping[str, Any]) -> Setup:
         """Return the setup with the limits of a run, where they are stricter than the agent's."""

@@ -81,8 +81,8 @@ class LiveRuns:
     def __init__(
         self, world: World, setup: Setup, mask: Mask, observer: RunObserver | None = None
     ) -> None:
-        self._world = world
-        self._mask = mask
+        self.world = world
+        self.mask = mask
         self._observer = observer
         self._withholds_replies = setup.withhold_replies
         self._leftovers = LeftoverTasks()
@@ -111,14 +111,14 @@ class LiveRuns:
         Raises SessionBusy if this agent drives the session already.
         """
         self.check_free(session)
-        observation = begin_observation(self._observer, self._world, session)
+        observation = begin_observation(self._observer, self.world, session)
         observer = None if observation is None else observation.watcher
-        publisher = EventPublisher(self._mask, watcher, observer=observer)
+        publisher = EventPublisher(self.mask, watcher, observer=observer)
         recorder = Recorder(
-            self._world.journal,
-            self._world.clock,
+            self.world.journal,
+            self.world.clock,
             State(session),
-            self._mask,
+            self.mask,
             publisher,
             on_late_result=partial(self._take_late_result, session),
         )
@@ -138,14 +138,14 @@ class LiveRuns:
         self, recorder: Recorder, observation: Observation | None, control: RunControl
     ) -> World:
         """Return the world of one run: its tools know the run, or its trace, where they need to."""
-        tools = self._world.tools
+        tools = self.world.tools
 
         def read_state() -> State:
             return recorder.state
 
         caller = CallerRun(
-            self._world,
-            self._mask,
+            self.world,
+            self.mask,
             read_state,
             recorder.publisher.show_delta,
             control.add_child,
@@ -157,7 +157,7 @@ class LiveRuns:
         if observation is not None:
             observation.trace.add_session(recorder.session, read_state)
             tools = ObservedTools(tools, observation.trace)
-        return replace(self._world, tools=tools, run=caller)
+        return replace(self.world, tools=tools, run=caller)
 
     async def begin(
         self,
@@ -188,7 +188,7 @@ class LiveRuns:
                 raise
             except SessionBusy:
                 seq = (await self.read_state(session)).seq
-                journal = self._world.journal
+                journal = self.world.journal
                 if not waits_for_writer or not await wait_for_writer(journal, session, seq):
                     raise
             else:
@@ -265,7 +265,7 @@ class LiveRuns:
     async def write_facts(self, session: str, opening: Opening) -> RunResult[Any]:
         """Write facts into a session without a driver, and return the result so far."""
         self.check_free(session)
-        with await hold_session(self._world.journal, session):
+        with await hold_session(self.world.journal, session):
             recorder = self._make_recorder(await self.read_state(session))
             if facts := opening(recorder.state):  # Else another driver has written them already.
                 await recorder.record(*facts)
@@ -273,13 +273,13 @@ class LiveRuns:
 
     async def watch(self, session: str, after: int) -> AsyncGenerator[Event]:
         """Yield the recorded events of a session, then the live ones: no gap, and nothing twice."""
-        journal = self._world.journal
+        journal = self.world.journal
         withhold = self._withholds_replies
         driver = self.find_live(session)
         # A driver in another thread is followed like one in another process: it cannot be touched.
         if driver is None or driver.event_loop is not asyncio.get_running_loop():
             following = lazy_imports.follow_session(
-                journal, session, after, self._mask, withhold=withhold
+                journal, session, after, self.mask, withhold=withhold
             )
             async with aclosing(following) as events:
                 async for event in events:
@@ -288,9 +288,7 @@ class LiveRuns:
             if not after and not await journal.read(session):
                 raise await self.unknown_session(session)
             return
-        following = lazy_imports.follow_driver(
-            driver, journal, after, self._mask, withhold=withhold
-        )
+        following = lazy_imports.follow_driver(driver, journal, after, self.mask, withhold=withhold)
         async with aclosing(following) as events:
             async for event in events:
                 yield event
@@ -326,25 +324,17 @@ class LiveRuns:
 
     async def unknown_session(self, session: str) -> NothingToDo:
         """Return the error for a session that the journal does not have, with near names."""
-        return NothingToDo(await describe_unknown_session(self._world.journal, session))
+        return NothingToDo(await describe_unknown_session(self.world.journal, session))
 
     async def is_driven(self, session: str) -> bool:
         """Return whether a living driver, here or elsewhere, has the lease of a session."""
-        return await self._world.journal.is_leased(session)
+        return await self.world.journal.is_leased(session)
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         return self._leftovers.start_task(work)
 
     async def read_state(self, session: str) -> State:
-        return await self._state_cache.read_state(self._world.journal, session)
-
-    @property
-    def world(self) -> World:
-        return self._world
-
-    @property
-    def mask(self) -> Mask:
-        return self._mask
+        return await self._state_cache.read_state(self.world.journal, session)
 
     def find_live(self, session: str) -> RunDriver | None:
         """Return the driver of a session, if this agent drives it now."""
@@ -363,7 +353,7 @@ class LiveRuns:
     async def check_undriven(self, session: str) -> None:
         """Raise SessionBusy if this agent or another driver has a session; wait for a writer."""
         self.check_free(session)
-        journal = self._world.journal
+        journal = self.world.journal
         if await self.is_driven(session):
             seq = (await self.read_state(session)).seq
             if not await wait_for_writer(journal, session, seq):
@@ -371,7 +361,7 @@ class LiveRuns:
 
     def _make_recorder(self, state: State) -> Recorder:
         """Make a recorder for facts that belong to no live run."""
-        return Recorder(self._world.journal, self._world.clock, state, self._mask)
+        return Recorder(self.world.journal, self.world.clock, state, self.mask)
 
     def _take_late_result(self, session: str, fact: CallLate) -> None:
         """Write a late result with the next facts of a live run, or by itself."""
@@ -400,7 +390,7 @@ class LiveRuns:
         # A run that has ended still holds the lease of its session for a moment.
         if driver is not None and driver.event_loop is asyncio.get_running_loop():
             await driver.finished.wait()
-        with await hold_session(self._world.journal, session):
+        with await hold_session(self.world.journal, session):
             await self._make_recorder(await self.read_state(session)).record(fact)
 
 

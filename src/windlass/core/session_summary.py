@@ -104,10 +104,13 @@ def row_of(state: State) -> SessionSummary:
     # Until its calls are undone, the session needs a driver like one with an open run.
     outcome = None if run is None or run.undo_due else run.outcome
     attempt = run.attempt if run else None
+    shown: SessionState | None = outcome
+    if shown is None:
+        shown = "waiting" if state.is_waiting else "paused" if state.is_paused else "open"
     tokens, usd = _add_up(state)
     return SessionSummary(
         state.session,
-        state=outcome or _open_state(state),
+        state=shown,
         changed=state.updated,
         title=state.title,
         created=state.created,
@@ -127,13 +130,6 @@ def row_of(state: State) -> SessionSummary:
         pause=run.pause.cause if run and run.pause else "",
         released=run is not None and run.is_released,
     )
-
-
-def _open_state(state: State) -> SessionState:
-    """Return the state of a session whose last run has not ended."""
-    if state.is_waiting:
-        return "waiting"
-    return "paused" if state.is_paused else "open"
 
 
 def _add_up(state: State) -> tuple[int, Decimal | None]:

@@ -108,6 +108,8 @@ class RunDriver:
         self.session_freed = self._hold.freed
         self._in_flight = control.in_flight
         self._in_flight.still_driving = self._hold.is_still_driving
+        self._attending: asyncio.Handle | None = None
+        """Opens the run to watchers and messages; None before the loop has begun."""
         self._live_sender: LiveSender | None = None
         self._relay: LiveRelay | None = None
         """Made when the first watcher in another process comes."""
@@ -178,8 +180,6 @@ class RunDriver:
             await self._lease_session()
             await self._record_opening()
             self.control.open()
-            self._open_live()
-            self._mail.listen()
             ending = await self._run_to_ending()
             while await self.control.has_news():
                 ending = await self._run_to_ending()
@@ -187,6 +187,8 @@ class RunDriver:
         finally:
             # If the run could not begin, callers that wait to send it a message must be notified.
             self.control.open()
+            if self._attending is not None:
+                self._attending.cancel()
             self._close_live()
             self._mail.close(self._leftovers)
             # This also applies if the journal failed: a run without an end on record is resumed by
@@ -252,6 +254,9 @@ class RunDriver:
             self._in_flight.decided_from = None
             self._stop.start_timers(self._recorder)
             loop_task = asyncio.create_task(run_loop(self._world, self._recorder, self._in_flight))
+            if self._attending is None:
+                # Behind the first turn of the loop: a request does not wait for those who watch.
+                self._attending = self.event_loop.call_soon(self._attend)
             await self._stop.wait_for_loop(loop_task, self._in_flight.running_calls)
             self._leftovers.track(loop_task)
             self._stop.cancel_timers()
@@ -376,12 +381,13 @@ class RunDriver:
             self._leftovers.start_task(settle_budgets(self._world.journal, self._recorder.state))
         return error
 
-    def _open_live(self) -> None:
-        """Let watchers find the run, once the session is leased and the run is on record."""
+    def _attend(self) -> None:
+        """Let watchers find the run, and take messages to it, once its first fact is on record."""
         try:
             self._live_sender = self._world.journal.open_live(self.session, self._note_interest)
         except Exception:  # noqa: BLE001 - what is shown cannot stop a run
             _log.exception("watchers in other processes will see the facts, but no deltas")
+        self._mail.listen()
 
     def _note_interest(self, is_wanted: bool) -> None:  # noqa: FBT001 - it is a callback
         sender = self._live_sender

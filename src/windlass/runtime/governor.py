@@ -115,7 +115,7 @@ class ProviderLane:
 
     async def _find_wait(self, request: WaitingRequest) -> float | None:
         """Return how long the first request has to wait; 0 if not, None until something changes."""
-        now = _loop_time()
+        now = asyncio.get_running_loop().time()
         if now < self._closed_until:
             return self._closed_until - now
         if not self._window.has_room:
@@ -139,7 +139,7 @@ class ProviderLane:
         return now < self._slice_until and self._requests_left >= 1 and self._tokens_left >= tokens
 
     def _take_loan(self, loan: QuotaLoan) -> None:
-        now = _loop_time()
+        now = asyncio.get_running_loop().time()
         self._slice_until = now + SLICE_S
         self._slice_use = 0
         self._is_unlimited = loan.is_unlimited
@@ -152,13 +152,13 @@ class ProviderLane:
 
     def _refresh(self) -> None:
         """Exchange news with the other processes, without delaying any request."""
-        self._refresh_at = _loop_time() + SLICE_S
+        self._refresh_at = asyncio.get_running_loop().time() + SLICE_S
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._synchronize(), name="share quota")
 
     async def _synchronize(self) -> None:
         loan = await self._quota.synchronize()
-        now = _loop_time()
+        now = asyncio.get_running_loop().time()
         self._closed_until = max(self._closed_until, now + loan.closed_s)
         if not loan.is_unlimited:
             # Limits are known by now: the next request borrows.
@@ -198,7 +198,7 @@ class ProviderLane:
                 wait_s = min(REFUSED_WAIT_MAX_S, REFUSED_WAIT_S * 2.0**self._refusals)
                 self._refusals += 1
             wait_s = min(wait_s, CLOSED_MAX_S)
-            now = _loop_time()
+            now = asyncio.get_running_loop().time()
             self._window.note_refused(now, wait_s)
             self._closed_until = max(self._closed_until, now + wait_s)
             self._quota.close(wait_s)
@@ -287,10 +287,6 @@ class ProviderGovernor:
             lane = ProviderLane(quota, self._clock, self._requests_at_once)
             self._lanes[loop, key] = lane
         return lane
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def wait_for_permit(

@@ -70,6 +70,7 @@ class MailTaker:
     ) -> None:
         self._journal = journal
         self._recorder = recorder
+        self._session = recorder.session
         self._control = control
         self._clock = clock
         self._make_answer = make_answer
@@ -106,10 +107,6 @@ class MailTaker:
             _log.warning("session %s: its mailbox cannot be emptied: %s", self._session, error)
             return
         self._removed_upto = taken
-
-    @property
-    def _session(self) -> str:
-        return self._recorder.session
 
     async def _listen(self) -> None:
         can_take = True

@@ -266,7 +266,8 @@ class Recorder:
             if not masked_before or all(fact is not other for other in masked_before):
                 masked = self.mask.mask_fact(fact, state.setup.find_tool if state.setup else None)
             if isinstance(masked, RunStarted | RunResumed):
-                masked = replace(masked, driver=self._make_driver_name())
+                driver = int(self._clock.random_fraction() * 2**DRIVER_BITS)
+                masked = replace(masked, driver=f"{driver:x}")
             # Time never runs backwards in a journal, whatever the wall clock does.
             at = max(now, state.at)
             stamped = replace(masked, seq=state.seq + 1, at=at)
@@ -281,9 +282,6 @@ class Recorder:
             batch.append(stamped)
         self._counted_at = counted_at
         return state, batch
-
-    def _make_driver_name(self) -> str:
-        return f"{int(self._clock.random_fraction() * 2**DRIVER_BITS):x}"
 
     def add_late_result(self, fact: CallLate) -> None:
         """Take the late result of an abandoned call: it is written with the next facts."""

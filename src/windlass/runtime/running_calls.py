@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from functools import cache, partial
 from threading import Lock
 from typing import Any
 
@@ -265,14 +266,15 @@ def _add_requests(context: CallContext, call_id: str, world: World) -> CallConte
     """Return the context with the means to ask a person or a model, if the run has them."""
     if world.run is None or world.make_requests is None:
         return context
-    requests = world.make_requests(world.run, call_id, context)
+    # Made when the call first asks: most never do.
+    requests = cache(partial(world.make_requests, world.run, call_id, context))
 
     # Functions, as above: a tool must not get from these to the run.
     async def ask_person(question: Question) -> PersonAnswer | None:
-        return await requests.ask_person(question)
+        return await requests().ask_person(question)
 
     async def ask_model(request: ModelRequest) -> WrittenReply:
-        return await requests.ask_model(request)
+        return await requests().ask_model(request)
 
     return replace(context, ask_person=ask_person, ask_model=ask_model)
 

@@ -75,12 +75,12 @@ class SharedQuota:
         """Note what a response said. The next loan reports it to the other processes."""
         self._own = self._own.advance(self._clock.now()).take_report(limits)
         self._report = limits
-        self._reported_at = _loop_time()
+        self._reported_at = asyncio.get_running_loop().time()
 
     def close(self, seconds: float) -> None:
         """Note that the provider asked for a wait."""
         self._own = self._own.advance(self._clock.now()).close(seconds)
-        self._closed_until = max(self._closed_until, _loop_time() + seconds)
+        self._closed_until = max(self._closed_until, asyncio.get_running_loop().time() + seconds)
 
     async def borrow(self, requests: int, tokens: int) -> QuotaLoan:
         """Borrow for requests of `tokens` tokens in all, and report the news to the others."""
@@ -94,12 +94,12 @@ class SharedQuota:
         self, change: Callable[[ProviderQuota], tuple[ProviderQuota, QuotaLoan]]
     ) -> QuotaLoan:
         records = self._records
-        if records is not None and _loop_time() >= self._away_until:
+        if records is not None and asyncio.get_running_loop().time() >= self._away_until:
             try:
                 async with asyncio.timeout(STORE_S):
                     return await self._change_shared(records, change)
             except Exception as error:  # noqa: BLE001 - whatever is wrong with it, nothing may stop
-                self._away_until = _loop_time() + AWAY_S
+                self._away_until = asyncio.get_running_loop().time() + AWAY_S
                 reason = str(error) or "it did not answer in time"
                 _log.warning("the shared quota of %s is not used: %s", self._key, reason)
         self._own, loan = change(self._own.advance(self._clock.now()))
@@ -141,20 +141,19 @@ class SharedQuota:
         """
         if version != self._seen_version:
             self._seen_version = version
-            self._seen_at = _loop_time()
+            self._seen_at = asyncio.get_running_loop().time()
         now = self._clock.now()
-        later = max(now, found.at + _loop_time() - self._seen_at) if found.at else now
+        passed_s = asyncio.get_running_loop().time() - self._seen_at
+        later = max(now, found.at + passed_s) if found.at else now
         return replace(found.advance(later), at=now)
 
     def _tell_news(self, quota: ProviderQuota) -> ProviderQuota:
         if self._report is not None:
-            quota = quota.take_report(self._report, _loop_time() - self._reported_at)
-        closed_s = self._closed_until - _loop_time()
+            quota = quota.take_report(
+                self._report, asyncio.get_running_loop().time() - self._reported_at
+            )
+        closed_s = self._closed_until - asyncio.get_running_loop().time()
         return quota.close(closed_s) if closed_s > 0 else quota
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def draw_on_budget(move: DrawBudget, journal: Journal, state: State) -> BudgetAllotted:
