@@ -101,6 +101,8 @@ DOUBTED_AFTER_IT_WAS_MODIFIED = (8301987, 8312255, 8315621)
 """A write whose arguments the gate changed had not happened, and is judged again."""
 SPOKEN_TO_WHILE_PAUSED = (8336496,)
 """A driver takes an answer for a sub-agent of a run that is paused."""
+SPOKEN_TO_BEFORE_IT_IS_CUT_OFF = (8502056,)
+"""A person speaks to a run whose reply hits the output limit before its first word."""
 COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
 """A message cancels or releases a run while it waits for a reply."""
 
@@ -129,6 +131,7 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
         *SPOKEN_TO_BEHIND_ITS_END,
         *DOUBTED_AFTER_IT_WAS_MODIFIED,
         *SPOKEN_TO_WHILE_PAUSED,
+        *SPOKEN_TO_BEFORE_IT_IS_CUT_OFF,
         *COUNTED_BY_A_BUDGET,
     ],
 )

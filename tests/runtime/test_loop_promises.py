@@ -653,6 +653,21 @@ async def test_silence_is_asked_again_once(clock: VirtualClock) -> None:
     assert result.outcome == "empty_reply"
 
 
+@pytest.mark.contract("L4", "L10", "L8")
+async def test_a_reply_without_text_that_was_cut_off_is_not_silence(clock: VirtualClock) -> None:
+    """It ends as `truncated`; and a person who says something meanwhile is still answered."""
+    with ScriptedModel(["", [length()]]) as model:
+        result = await Agent(model, clock=clock).run("Hello")
+    assert result.outcome == "truncated"
+    with ScriptedModel(["", [pause(2), length()], "", "Here I am."]) as model:
+        agent = Agent(model, clock=clock)
+        running = asyncio.create_task(agent.run("Hello", session=SESSION))
+        await asyncio.sleep(1)
+        await agent.steer(SESSION, "Are you there?")
+        result = await running
+    assert (result.outcome, result.text) == ("completed", "Here I am.")
+
+
 async def test_a_model_that_goes_in_circles_is_told_and_then_stopped(clock: VirtualClock) -> None:
     """L11: a note after three, the end after two more."""
     with ScriptedModel([call("look")] * 5) as model:

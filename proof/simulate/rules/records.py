@@ -201,8 +201,14 @@ def _check_step_count(run: list[Fact], played: PlayedSession) -> None:
     require(len(steps) <= most, f"L7: {len(steps)} replies under a cap of {plan.steps_max}")
     capped = _outcome_of(run) == "max_steps" and plan.more.session_steps is None
     require(not capped or len(steps) >= plan.steps_max, f"L7: ended after {len(steps)} replies")
-    silent = [not fact.reply.calls and not fact.reply.text.strip() for fact in steps]
+    silent = [_is_silent(fact) for fact in steps]
     require((True, True, True) not in zip(silent, silent[1:], silent[2:], strict=False), "L10")
+
+
+def _is_silent(step: StepProposed) -> bool:
+    """Whether a model said nothing. One that hit its output limit or refused did not finish."""
+    has_ended = step.stop in ("end", "calls")
+    return has_ended and not step.reply.calls and not step.reply.text.strip()
 
 
 def _check_denials(run: list[Fact]) -> None:
