@@ -346,7 +346,8 @@ async def test_who_watches_does_not_decide_what_happens_to_a_broken_reply() -> N
 @pytest.mark.contract("S6")
 async def test_a_prompt_in_the_queue_keeps_its_choice_about_broken_replies() -> None:
     """S6: the setting is part of the start, also of one that waits for its turn."""
-    agent = make_agent(MemoryJournal(), [pause(1), say("First.")], [say("Half a"), drop()])
+    broken = [say("Half a"), drop()]
+    agent = make_agent(MemoryJournal(), [pause(1), say("First.")], broken, "Never asked for.")
     first = await agent.start("Go.", session="s")
     second = await agent.start("On.", session="s", on_busy="queue", on_partial="fail")
     assert (await first.result()).text == "First."
