@@ -147,6 +147,25 @@ def test_a_rate_can_be_demanded(cli: Cli, shop: Path) -> None:
     assert run(cli, "--check", "used:refund", "--fail-under", "0.3")[0] == 0
 
 
+@pytest.mark.contract("Q5")
+def test_means_are_shown_by_group_and_can_be_demanded(cli: Cli, shop: Path) -> None:
+    """Q5: a graded score has a gate of its own."""
+    cases = [json.loads(line) | {"expected": "Order 1 is refunded."} for line in CASES.splitlines()]
+    cases[0]["metadata"] = {"size": "small"}
+    (shop / "cases.jsonl").write_text("\n".join(map(json.dumps, cases)))
+    words = ("--check", "similar", "--group-by", "size", "--name", "g", "--repeat", "2")
+    code, shown = run(cli, *words, "--score-min", "similar()=0.9")
+    assert code == 0, shown
+    assert "similar(): mean 0.967" in shown
+    assert re.search(r"small +1 +2/2 +100 %", shown)
+    code, shown = run(cli, *words, "--score-min", "similar()=0.99")
+    assert (code, "The mean of similar() is 0.967, below 0.99." in shown) == (1, True)
+    code, shown = run(cli, *words, "--score-min", "similr()=0.99")
+    assert (code, "no score 'similr()' has values. Did you mean similar()" in shown) == (2, True)
+    grouped = cli("eval", "report", "g", "--journal", "j.db", "--group-by", "size")
+    assert "small" in grouped.output
+
+
 def test_a_budget_that_is_used_up_has_its_own_exit_code(cli: Cli, shop: Path) -> None:
     code, shown = run(cli, "--name", "b", "--repeat", "9", "--budget", "0.003")
     assert code == 4, shown

@@ -36,7 +36,7 @@ from windlass.evaluation import (
     used,
 )
 from windlass.evaluation.checks import CHECKS, build_check, build_scorers, parse_check
-from windlass.evaluation.scorers import name_scorer, score_trial
+from windlass.evaluation.scores import name_scorer, score_trial
 from windlass.gates import ask
 from windlass.journals import MemoryJournal
 from windlass.testing import ScriptedModel, call, say
@@ -62,7 +62,8 @@ def name_value(value: Any) -> str:
 
 
 async def passes(scorer: Scorer, trial: TrialRecord) -> bool:
-    return (await score_trial(scorer, trial)).passed
+    (score,) = await score_trial(scorer, trial)
+    return score.passed is True
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ async def test_a_scorer_that_breaks_is_apart_from_the_failures_of_the_agent() ->
             raise KeyError("oh")
         return True
 
-    score = await score_trial(broken, await record_of())
+    (score,) = await score_trial(broken, await record_of())
     assert (score.scorer, score.passed, score.missing) == ("broken", False, True)
     assert "KeyError" in score.reason
     journal = MemoryJournal()
@@ -196,18 +197,18 @@ async def test_a_scorer_that_breaks_is_apart_from_the_failures_of_the_agent() ->
     ],
 )
 async def test_one_word_is_not_taken_for_its_letters(scorer: Scorer, said: list[str]) -> None:
-    score = await score_trial(scorer, await record_of())
+    (score,) = await score_trial(scorer, await record_of())
     assert (score.passed, score.reason) == (not said, f"it says {said[0]!r}" if said else "")
 
 
 async def test_a_plain_scorer_is_a_function() -> None:
-    plain = await score_trial(lambda trial: trial.steps == 3, await record_of())
+    (plain,) = await score_trial(lambda trial: trial.steps == 3, await record_of())
     assert plain.passed
 
 
 async def test_a_case_must_expect_something() -> None:
     trial = await record_of(case=Case(id="x", prompt="Refund order 7."))
-    assert "expected" in (await score_trial(output_equals(), trial)).reason
+    assert "expected" in (await score_trial(output_equals(), trial))[0].reason
 
 
 def folders(tmp_path: Path) -> TrialRecord:
@@ -249,7 +250,7 @@ async def test_a_command_says_what_the_files_are_worth(tmp_path: Path) -> None:
     """In the sandbox: it runs what the agent wrote."""
     trial = folders(tmp_path)
     assert await passes(command_passes("test $(python3 new.py) = 42"), trial)
-    failed = await score_trial(command_passes("echo oh no; exit 3"), trial)
+    (failed,) = await score_trial(command_passes("echo oh no; exit 3"), trial)
     assert not failed.passed
     assert "3" in failed.reason
     assert "oh no" in failed.reason

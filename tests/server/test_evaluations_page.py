@@ -19,7 +19,9 @@ from windlass.ports import SharedRecord
 from windlass.server.api.session_records import session_address
 
 pytestmark = pytest.mark.contract("Q4")
-CASES = [Case(id=f"o{number}", prompt=f"Refund order {number}.") for number in (1, 2)]
+CASES = [
+    Case(id=f"o{number}", prompt=f"Refund order {number}.", tags=("shop",)) for number in (1, 2)
+]
 
 
 async def test_reports_are_on_the_page_for_those_who_may_see_them() -> None:
@@ -35,6 +37,8 @@ async def test_reports_are_on_the_page_for_those_who_may_see_them() -> None:
         read = (await ann.get("/page/evaluation?name=hers")).data
         trial = read["cases"][0]["trials"][0]
         assert (read["pass_hat"], trial["status"], trial["steps"]) == (1.0, "passed", 3)
+        assert trial["scores"][0]["scorer"] == "used('refund')"
+        assert read["groups"]["tag"][0]["passes"] == {"passed": 4, "trials": 4}
         assert await journal.read(trial["session"])
         # The page's link leads there, for the owner of the evaluation and for nobody else.
         address = session_address(trial["session"])

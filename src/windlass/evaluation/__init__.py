@@ -16,10 +16,8 @@ if TYPE_CHECKING:
         load_cases as load_cases,
         write_cases as write_cases,
     )
-    from windlass.evaluation.comparison import (
-        Comparison as Comparison,
-        compare_reports as compare_reports,
-    )
+    from windlass.evaluation.comparing import compare_reports as compare_reports
+    from windlass.evaluation.comparison import Comparison as Comparison
     from windlass.evaluation.evaluating import evaluate as evaluate, rescore as rescore
     from windlass.evaluation.evaluation_run import (
         EvaluateOptions as EvaluateOptions,
@@ -50,12 +48,11 @@ if TYPE_CHECKING:
         save_report as save_report,
     )
     from windlass.evaluation.scorers import (
-        Score as Score,
-        Scorer as Scorer,
         asked_before as asked_before,
         cost_at_most as cost_at_most,
         ended_as as ended_as,
         in_order as in_order,
+        label as label,
         never as never,
         output_contains as output_contains,
         output_equals as output_equals,
@@ -63,14 +60,25 @@ if TYPE_CHECKING:
         output_matches as output_matches,
         says_nothing_of as says_nothing_of,
         seconds_at_most as seconds_at_most,
+        similar as similar,
         steps_at_most as steps_at_most,
         used as used,
+    )
+    from windlass.evaluation.scores import Score as Score, Scorer as Scorer
+    from windlass.evaluation.summaries import (
+        ConfusionMatrix as ConfusionMatrix,
+        GroupSummary as GroupSummary,
+        ScoreSummary as ScoreSummary,
+        count_labels as count_labels,
+        group_cases as group_cases,
+        summarize_scores as summarize_scores,
     )
     from windlass.evaluation.trials import Trial as Trial
 
 LAZY_MODULES: LazyModules = {
     "windlass.evaluation.cases": "Case ForkPoint load_cases write_cases",
-    "windlass.evaluation.comparison": "Comparison compare_reports",
+    "windlass.evaluation.comparing": "compare_reports",
+    "windlass.evaluation.comparison": "Comparison",
     "windlass.evaluation.evaluating": "evaluate rescore",
     "windlass.evaluation.evaluation_run": "EvaluateOptions EvaluationProgress",
     "windlass.evaluation.file_scorers": (
@@ -86,9 +94,13 @@ LAZY_MODULES: LazyModules = {
     "windlass.evaluation.records": "TrialCall TrialRecord",
     "windlass.evaluation.reports": "CaseReport Report TrialReport load_report save_report",
     "windlass.evaluation.scorers": (
-        "Score Scorer asked_before cost_at_most ended_as in_order never output_contains "
+        "asked_before cost_at_most ended_as in_order label never output_contains "
         "output_equals output_fits output_matches says_nothing_of seconds_at_most "
-        "steps_at_most used"
+        "similar steps_at_most used"
+    ),
+    "windlass.evaluation.scores": "Score Scorer",
+    "windlass.evaluation.summaries": (
+        "ConfusionMatrix GroupSummary ScoreSummary count_labels group_cases summarize_scores"
     ),
     "windlass.evaluation.trials": "Trial",
 }

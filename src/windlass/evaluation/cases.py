@@ -53,6 +53,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expected: Any = None
     """What `output_equals()` and `output_contains()` compare the output with."""
     tags: tuple[str, ...] = ()
+    metadata: dict[str, str | int | float | bool] = {}
+    """What the cases of a report are grouped by, such as a difficulty."""
     checks: tuple[dict[str, Any], ...] = ()
     """Scorers for this case alone: each is the name of one, with its arguments."""
     fork: ForkPoint | None = None

@@ -19,11 +19,11 @@ from windlass.evaluation.file_scorers import (
     only_changed,
 )
 from windlass.evaluation.scorers import (
-    Scorer,
     asked_before,
     cost_at_most,
     ended_as,
     in_order,
+    label,
     never,
     output_contains,
     output_equals,
@@ -31,9 +31,11 @@ from windlass.evaluation.scorers import (
     output_matches,
     says_nothing_of,
     seconds_at_most,
+    similar,
     steps_at_most,
     used,
 )
+from windlass.evaluation.scores import Scorer
 
 CHECKS: Mapping[str, Callable[..., Scorer]] = {
     "asked_before": asked_before,
@@ -43,6 +45,7 @@ CHECKS: Mapping[str, Callable[..., Scorer]] = {
     "file_contains": file_contains,
     "file_equals": file_equals,
     "in_order": in_order,
+    "label": label,
     "never": never,
     "no_file": no_file,
     "only_changed": only_changed,
@@ -52,6 +55,7 @@ CHECKS: Mapping[str, Callable[..., Scorer]] = {
     "output_matches": output_matches,
     "says_nothing_of": says_nothing_of,
     "seconds_at_most": seconds_at_most,
+    "similar": similar,
     "steps_at_most": steps_at_most,
     "used": used,
 }
@@ -98,12 +102,18 @@ def parse_check(text: str) -> Scorer:
     name, colon, words = text.partition(":")
     value: Any = None
     if colon and name in ("steps_at_most", "seconds_at_most"):
-        try:
-            value = float(words)
-        except ValueError:
-            raise ConfigError(f"--check {text}: {words!r} is not a number") from None
-    elif colon and name in ("in_order", "ended_as", "only_changed", "says_nothing_of"):
+        value = _parse_number(text, words)
+    elif colon and name == "similar":
+        value = {"at_least": _parse_number(text, words)}
+    elif colon and name in ("in_order", "ended_as", "label", "only_changed", "says_nothing_of"):
         value = words.split(",")
     elif colon:
         value = words
     return build_check({name: value}, f"--check {text}")
+
+
+def _parse_number(text: str, words: str) -> float:
+    try:
+        return float(words)
+    except ValueError:
+        raise ConfigError(f"--check {text}: {words!r} is not a number") from None

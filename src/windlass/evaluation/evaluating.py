@@ -20,7 +20,7 @@ from windlass.evaluation.evaluation_run import (
     check_evaluation_name,
 )
 from windlass.evaluation.reports import Report
-from windlass.evaluation.scorers import Scorer
+from windlass.evaluation.scores import Scorer
 from windlass.evaluation.stored_reports import read_evaluation
 from windlass.evaluation.trials import AgentMaker, Trial, find_recorded_trials
 from windlass.ports import Journal

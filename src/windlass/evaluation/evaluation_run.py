@@ -28,14 +28,8 @@ from windlass.evaluation.reports import (
     report_case,
     report_trial,
 )
-from windlass.evaluation.scorers import (
-    SHOWN_CHARS,
-    Score,
-    Scorer,
-    describe_unscored,
-    name_scorer,
-    score_trial,
-)
+from windlass.evaluation.scorers import describe_unscored
+from windlass.evaluation.scores import SHOWN_CHARS, Score, Scorer, name_scorer, score_trial
 from windlass.evaluation.stored_reports import StoredEvaluation, read_evaluation, store_evaluation
 from windlass.evaluation.trials import AgentMaker, AnswerQuestion, Trial, TrialRunner, use_agent
 from windlass.ports import Journal
@@ -225,16 +219,18 @@ class EvaluationRun:
         scores: list[Score] = []
         if find_disturbance(record) is None:
             scorers = [*self._scorers, *self._checks[trial.case.id]]
-            scores = [await self._score_one(scorer, record) for scorer in scorers]
+            scores = [
+                score for scorer in scorers for score in await self._score_one(scorer, record)
+            ]
         report = report_trial(record, scores)
         # The trials that were to follow would only find that the money is used up.
         self._is_dry = self._is_dry or report.status == "not_run"
         self._note(trial, report, recorded_at)
 
-    async def _score_one(self, scorer: Scorer, record: TrialRecord) -> Score:
+    async def _score_one(self, scorer: Scorer, record: TrialRecord) -> list[Score]:
         if not isinstance(scorer, ModelJudge):
             return await score_trial(scorer, record)
-        return await scorer.judge_trial(record, self._journal, self._budget)
+        return [await scorer.judge_trial(record, self._journal, self._budget)]
 
     def _note(self, trial: Trial, report: TrialReport, recorded_at: float | None = None) -> None:
         self._reports[trial.case.id, trial.number] = report

@@ -13,7 +13,8 @@ from pathlib import Path
 from windlass.core.errors import ConfigError
 from windlass.core.text_clip import clip_line
 from windlass.evaluation.records import TrialRecord
-from windlass.evaluation.scorers import SHOWN_CHARS, FactScorer
+from windlass.evaluation.scorers import FactScorer
+from windlass.evaluation.scores import SHOWN_CHARS
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell.sandbox import Sandbox
 from windlass.tools.shell.shell_tools import STATE_FOLDER, ShellLimits, open_shell

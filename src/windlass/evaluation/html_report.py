@@ -15,11 +15,19 @@ from windlass.evaluation.comparison import (
     describe_comparison,
     describe_unproven,
     format_measure,
+    format_score,
 )
 from windlass.evaluation.plots import plot_differences, plot_rates, plot_values
 from windlass.evaluation.reports import CaseReport, Report, TrialReport
 from windlass.evaluation.statistics import Spread, wilson_interval
-from windlass.evaluation.wording import format_interval, format_rate, format_usd
+from windlass.evaluation.summaries import (
+    GroupSummary,
+    count_labels,
+    group_cases,
+    list_group_keys,
+    summarize_scores,
+)
+from windlass.evaluation.wording import format_interval, format_rate, format_summary, format_usd
 
 CASES_PLOTTED_MAX = 200
 MEASURED: tuple[tuple[Literal["usd", "steps", "seconds", "tokens"], str], ...] = (
@@ -66,7 +74,8 @@ def render_report(
     parts = [_render_head(report)]
     if comparison is not None:
         parts.append(_render_comparison(comparison))
-    parts += [_render_cases(report), _render_measures(report), _render_trials(report, sessions_url)]
+    parts += [_render_cases(report), _render_scores(report), _render_groups(report)]
+    parts += [_render_measures(report), _render_trials(report, sessions_url)]
     title = escape(f"{report.name}: {format_rate(report.passes.rate)}")
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return (
@@ -150,7 +159,8 @@ def _render_comparison(comparison: Comparison) -> str:
         for case in comparison.changed
     )
     table = _table(("case", "before", "after", "p"), changes) if changes else ""
-    measures = "".join(
+    measures = "".join(f"<p>{escape(format_score(one))}</p>" for one in comparison.scores)
+    measures += "".join(
         f"<p>{escape(format_measure(measure))}</p>"
         for measure in comparison.measures
         if measure.has_changed
@@ -188,6 +198,42 @@ def _render_cases(report: Report) -> str:
     return f"<h2>Pass rates</h2>{plot}{more}"
 
 
+def _render_scores(report: Report) -> str:
+    """Return the means of graded scores, and the labels beside the right ones."""
+    summaries = summarize_scores(report.cases)
+    lines = "".join(f"<p>{escape(format_summary(summary))}</p>" for summary in summaries)
+    for matrix in count_labels(report):
+        rows = zip(matrix.labels, matrix.counts, strict=True)
+        cells = "".join(_cells(escape(right), *map(str, row)) for right, row in rows)
+        lines += (
+            f"<h3>{escape(matrix.scorer)}</h3>{_table(('right, given', *matrix.labels), cells)}"
+        )
+    return f"<h2>Scores</h2>{lines}" if lines else ""
+
+
+def _render_groups(report: Report) -> str:
+    tables = ""
+    for key in list_group_keys(report):
+        groups = group_cases(report, key)
+        names = list(dict.fromkeys(score.scorer for group in groups for score in group.scores))
+        rows = "".join(_group_row(group, names) for group in groups)
+        head = (key, "cases", "passed", "rate", "95 %", *names)
+        tables += f"<h2>By {escape(key)}</h2>{_table(head, rows)}"
+    return tables
+
+
+def _group_row(group: GroupSummary, names: Sequence[str]) -> str:
+    means = {score.scorer: f"{score.mean:.3g}" for score in group.scores}
+    return _cells(
+        escape(group.name),
+        str(group.cases),
+        f"{group.passes.passed} of {group.passes.trials}",
+        format_rate(group.passes.rate),
+        format_interval(group.interval),
+        *(means.get(name, "") for name in names),
+    )
+
+
 def _render_measures(report: Report) -> str:
     rows = "".join(
         _spread_row(name, spread, unit)
@@ -223,10 +269,14 @@ def _trial_row(case: CaseReport, trial: TrialReport, sessions_url: str) -> str:
         address = f"{sessions_url.rstrip('/')}/#/run/{quote(trial.session, safe='')}"
         session = f'<a href="{escape(address)}">{session}</a>'
     status = f'<span class="{trial.status}">{trial.status.replace("_", " ")}</span>'
+    graded = [
+        f"{score.scorer}: {score.value:.3g}" for score in trial.scores if score.value is not None
+    ]
     lines = trial.problems or ([f"{trial.outcome}: {trial.reason}"] if trial.reason else [])
     problems = "".join(f"<div>{escape(line)}</div>" for line in lines)
     if problems and trial.status != "passed":
         status += f"<details><summary>why</summary>{problems}</details>"
+    status += "".join(f'<div class="dim">{escape(line)}</div>' for line in graded)
     cost = format_usd(trial.usd)
     return _cells(escape(case.id), status, session, str(trial.steps), cost, f"{trial.seconds:.1f}")
 

@@ -23,7 +23,7 @@ from windlass.core.messages import UserMessage
 from windlass.core.result import RunFailed, RunResult, build_result
 from windlass.core.text_clip import clip_line
 from windlass.evaluation.records import TrialRecord
-from windlass.evaluation.scorers import SHOWN_CHARS, Score
+from windlass.evaluation.scores import SHOWN_CHARS, Score
 from windlass.ports import Journal, Model
 
 TEXT_CHARS_MAX = 20_000

@@ -18,7 +18,7 @@ from windlass.core.errors import ConfigError
 from windlass.evaluation.cases import Case, make_id
 from windlass.evaluation.records import TrialRecord
 from windlass.evaluation.reports import CaseReport, Report, TrialReport
-from windlass.evaluation.scorers import Score, Scorer
+from windlass.evaluation.scores import Score, Scorer
 
 if TYPE_CHECKING:
     from pydantic_evals import Dataset
@@ -142,12 +142,10 @@ def _make_case(
     from pydantic_evals.reporting import ReportCase  # noqa: PLC0415 - as above
 
     source = EvaluatorSpec(name="windlass", arguments=None)
-    assertions: dict[str, EvaluationResult[bool]] = {
-        score.scorer: Found(
-            name=score.scorer, value=score.passed, reason=score.reason or None, source=source
-        )
-        for score in trial.scores
-    }
+
+    def find(score: Score, value: Any) -> "EvaluationResult[Any]":  # noqa: ANN401 - as they have it
+        return Found(name=score.scorer, value=value, reason=score.reason or None, source=source)
+
     metrics: dict[str, float | int] = {"steps": trial.steps, "tokens": trial.tokens}
     if trial.usd is not None:
         metrics["usd"] = float(trial.usd)
@@ -159,9 +157,9 @@ def _make_case(
         output=trial.outcome,
         metrics=metrics,
         attributes={},
-        scores={},
-        labels={},
-        assertions=assertions,
+        scores={s.scorer: find(s, s.value) for s in trial.scores if s.value is not None},
+        labels={s.scorer: find(s, s.label) for s in trial.scores if s.label is not None},
+        assertions={s.scorer: find(s, s.passed) for s in trial.scores if s.passed is not None},
         task_duration=trial.seconds,
         total_duration=trial.seconds,
         source_case_name=tried.id,

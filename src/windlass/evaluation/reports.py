@@ -12,7 +12,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.messages import EXACT_MATH
 from windlass.evaluation.cases import Case
 from windlass.evaluation.records import TrialOutcome, TrialRecord
-from windlass.evaluation.scorers import Score
+from windlass.evaluation.scores import Score
 from windlass.evaluation.statistics import (
     Interval,
     PassCount,
@@ -24,7 +24,8 @@ from windlass.evaluation.statistics import (
     wilson_interval,
 )
 
-REPORT_VERSION = 1
+REPORT_VERSION = 2
+"""2: a score may only measure, or label."""
 
 TrialStatus = Literal["passed", "failed", "waiting", "error", "not_run", "unscored"]
 """The last four say nothing about the agent, so they are left out of all rates.
@@ -63,7 +64,7 @@ class TrialReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return [
             f"{score.scorer}: {score.reason}" if score.reason else score.scorer
             for score in self.scores
-            if not score.passed
+            if score.passed is False
         ]
 
 
@@ -76,6 +77,7 @@ class CaseReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expected_digest: str = ""
     """Of what was expected; empty in reports of earlier versions."""
     tags: tuple[str, ...] = ()
+    metadata: dict[str, str | int | float | bool] = {}
     trials: tuple[TrialReport, ...] = ()
 
     @property
@@ -249,10 +251,8 @@ def _judge_scores(trial: TrialRecord, scores: Sequence[Score]) -> TrialStatus:
     if any(score.missing for score in scores):
         # Also if another scorer failed it: to count only such trials would lower the rate.
         return "unscored"
-    if scores:
-        passed = all(score.passed for score in scores)
-    else:
-        passed = trial.outcome == "completed"
+    decided = [score.passed for score in scores if score.passed is not None]
+    passed = all(decided) if decided else trial.outcome == "completed"
     return "passed" if passed else "failed"
 
 
@@ -262,6 +262,7 @@ def report_case(case: Case, trials: Sequence[TrialReport]) -> CaseReport:
         digest=case.digest,
         expected_digest=case.expected_digest,
         tags=case.tags,
+        metadata=case.metadata,
         trials=tuple(trials),
     )
 

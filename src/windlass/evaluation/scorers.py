@@ -2,17 +2,15 @@
 
     scorers = [used("refund", times=1), never("delete"), output_contains("refunded")]
 
-A scorer is a function of a `TrialRecord` that returns a `Score`, or just whether it passed. Those
-here ask no model. A trial passes if all of its scores pass.
+Those here ask no model. What else a scorer may be is in `scores.py`.
 """
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Protocol, TypeAlias, runtime_checkable
-
-import msgspec
+from difflib import SequenceMatcher
+from typing import Any
 
 from windlass.core.errors import ConfigError
 from windlass.core.events import Outcome
@@ -22,42 +20,10 @@ from windlass.core.schema import JsonSchema
 from windlass.core.text_clip import clip_line
 from windlass.evaluation.cases import Case
 from windlass.evaluation.records import TrialCall, TrialRecord
+from windlass.evaluation.scores import SHOWN_CHARS, Score, Scorer
 
-SHOWN_CHARS = 200
 _EXPECTED: Any = object()
 """Refers to the field `expected` of the case."""
-
-
-class Score(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a scorer says about a trial."""
-
-    scorer: str
-    passed: bool
-    reason: str = ""
-    """What was found, in words."""
-    value: float | None = None
-    """A number that the scorer measured."""
-    votes: tuple[bool, ...] = ()
-    """What each of several judgements said."""
-    usd: Decimal | None = None
-    """What the judge cost; None for a scorer that asks no model."""
-    tokens: int = 0
-    """The tokens of the judge."""
-    missing: bool = False
-    """There is no verdict: the scorer failed, or a judge had no money or no answer. The trial does
-    not count until it is scored again."""
-
-
-@runtime_checkable
-class NamedScorer(Protocol):
-    """A scorer with a name of its own in reports."""
-
-    @property
-    def scorer_name(self) -> str: ...
-
-
-Scorer: TypeAlias = Callable[[TrialRecord], "Score | bool | Awaitable[Score | bool]"]
-"""Judges what a trial did, from its record: a score, or whether it passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +40,6 @@ class FactScorer:
         found = self.check(trial)
         problem = await found if isinstance(found, Awaitable) else found
         return Score(scorer=self.scorer_name, passed=problem is None, reason=problem or "")
-
-
-async def score_trial(scorer: Scorer, trial: TrialRecord) -> Score:
-    """Return the score that a scorer gives. One that raises has no verdict, and says why."""
-    name = name_scorer(scorer)
-    try:
-        found = scorer(trial)
-        verdict = await found if isinstance(found, Awaitable) else found
-    except Exception as error:  # noqa: BLE001 - a broken scorer must not end the other trials
-        message = f"the scorer failed: {type(error).__name__}: {error}"
-        reason = clip_line(message, SHOWN_CHARS)
-        return Score(scorer=name, passed=False, reason=reason, missing=True)
-    if isinstance(verdict, Score):
-        return verdict
-    return Score(scorer=name, passed=bool(verdict))
-
-
-def name_scorer(scorer: Scorer) -> str:
-    """Return the name of a scorer in reports."""
-    if isinstance(scorer, NamedScorer):
-        return scorer.scorer_name
-    return str(getattr(scorer, "__name__", type(scorer).__name__))
 
 
 def describe_unscored(scored: Sequence[tuple[Case, Sequence[Scorer]]]) -> list[str]:
@@ -128,7 +72,7 @@ def _say_cases(number: int, what: str) -> str:
 
 def _may_read_expected(scorer: Scorer) -> bool:
     """Whether a scorer may compare with `expected`. For a user's own function this is not known."""
-    if isinstance(scorer, FactScorer):
+    if isinstance(scorer, FactScorer | GradedScorer):
         return scorer.reads_expected
     return not isinstance(scorer, AmountScorer)
 
@@ -262,7 +206,9 @@ class AmountScorer:
         else:
             reason = f"it was {value:g}"
         passed = value is not None and value <= self.most
-        return Score(scorer=self.scorer_name, passed=passed, reason=reason, value=value)
+        return Score(
+            scorer=self.scorer_name, passed=passed, reason=reason, value=value, lower_is_better=True
+        )
 
 
 def cost_at_most(usd: Money) -> AmountScorer:
@@ -365,3 +311,58 @@ def says_nothing_of(words: str | Collection[str], *more: str) -> FactScorer:
         return f"it says {', '.join(map(repr, found))}" if found else None
 
     return FactScorer(_describe("says_nothing_of", listed), check)
+
+
+# ── graded ───────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class GradedScorer:
+    """A scorer that gives a value or a label, and may say from where on it passes."""
+
+    scorer_name: str
+    grade: Callable[[TrialRecord], Score]
+    reads_expected: bool = True
+
+    def __call__(self, trial: TrialRecord) -> Score:
+        return self.grade(trial)
+
+
+def similar(expected: str = _EXPECTED, *, at_least: float | None = None) -> GradedScorer:
+    """How like the last reply is to a text, from 0 to 1; without one, to what the case expects.
+
+    With `at_least`, a trial passes from there on. Without it, the score decides nothing.
+    """
+
+    def grade(trial: TrialRecord) -> Score:
+        wanted = str(_find_expected(trial, expected))
+        value = SequenceMatcher(None, wanted, trial.text, autojunk=False).ratio()
+        passed = None if at_least is None else value >= at_least
+        return Score(scorer=name, passed=passed, value=value, reason=f"{value:.2f} alike")
+
+    given = () if expected is _EXPECTED else (expected,)
+    name = _describe("similar", *given, at_least=at_least)
+    return GradedScorer(name, grade, expected is _EXPECTED)
+
+
+def label(*labels: str) -> GradedScorer:
+    """Which of the labels the last reply names, compared with what the case expects.
+
+    The last one that is named as a whole word counts. The report has a confusion matrix of them.
+    Raises ConfigError without labels.
+    """
+    if not labels:
+        raise ConfigError("label() needs the labels to choose from")
+    # The longest first: `refund-late` is not `refund`.
+    ordered = sorted(labels, key=len, reverse=True)
+    pattern = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, ordered))})(?!\w)", re.IGNORECASE)
+
+    def grade(trial: TrialRecord) -> Score:
+        wanted = str(_find_expected(trial, _EXPECTED))
+        named = pattern.findall(trial.text)
+        found = next((one for one in labels if named and one.lower() == named[-1].lower()), "none")
+        reason = "" if found == wanted else f"{found} instead of {wanted}"
+        return Score(scorer=name, passed=found == wanted, reason=reason, label=found, target=wanted)
+
+    name = _describe("label", *labels)
+    return GradedScorer(name, grade)

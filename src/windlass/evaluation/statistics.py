@@ -10,6 +10,7 @@ from statistics import NormalDist, fmean, median, stdev
 import msgspec
 
 CONFIDENCE = 0.95
+BISECTIONS = 100
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -61,6 +62,48 @@ def wilson_interval(passed: int, trials: int, confidence: float = CONFIDENCE) ->
     half = z / scale * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
     # The rate lies within, also where the last digit of a float says otherwise.
     return Interval(max(0.0, min(rate, center - half)), min(1.0, max(rate, center + half)))
+
+
+def student_quantile(share: float, freedom: float) -> float:
+    """Return a quantile of Student's distribution with so many degrees of freedom."""
+    if share < 0.5:  # noqa: PLR2004 - it is symmetric about its median
+        return -student_quantile(1 - share, freedom)
+    low, high = 0.0, 1.0
+    while _student_share(high, freedom) < share:
+        high *= 2
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_share(middle, freedom) < share else (low, middle)
+    return (low + high) / 2
+
+
+def _student_share(value: float, freedom: float) -> float:
+    """Return the share of Student's distribution below a value that is not negative."""
+    x = freedom / (freedom + value * value)
+    return 1 - _incomplete_beta(x, freedom / 2, 0.5) / 2
+
+
+def _incomplete_beta(x: float, a: float, b: float) -> float:
+    """Return the regularized incomplete beta function, by its continued fraction (Lentz)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _incomplete_beta(1 - x, b, a)
+    scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    front = math.exp(scale + a * math.log(x) + b * math.log1p(-x)) / a
+    fraction, upper, lower = 1.0, 1.0, 0.0
+    for step in range(2 * BISECTIONS):
+        half = step // 2
+        if not step:
+            term = 1.0
+        elif step % 2:
+            term = -(a + half) * (a + b + half) * x / ((a + 2 * half) * (a + 2 * half + 1))
+        else:
+            term = half * (b - half) * x / ((a + 2 * half - 1) * (a + 2 * half))
+        lower = 1 / (1 + term * lower)
+        upper = 1 + term / upper
+        fraction *= upper * lower
+    return front * (fraction - 1)
 
 
 def pass_at_k(count: PassCount, k: int) -> float:

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from windlass.cli.command_context import load_context
 from windlass.cli.eval.evaluated_agents import load_maker, make_project_maker
 from windlass.cli.eval.evaluation_screen import TrialScreen, show_report, show_totals
-from windlass.cli.exit_codes import DONE, FAILED, LIMIT, WAITS
+from windlass.cli.eval.gate import find_report, is_report_file, judge_report, write_files
+from windlass.cli.exit_codes import DONE, FAILED
 from windlass.cli.journal_option import journal_option, run_on_journal
 from windlass.cli.options import agent_options, collect_flags
 from windlass.cli.resource_commands import show_resources
@@ -28,12 +29,12 @@ from windlass.core.verdicts import Allow, Deny
 from windlass.environ import find_login_name
 from windlass.evaluation.cases import Case, check_cases, choose_cases, load_cases, make_id
 from windlass.evaluation.checks import parse_check
-from windlass.evaluation.comparison import ALPHA, Comparison, compare_reports
+from windlass.evaluation.comparing import compare_reports
+from windlass.evaluation.comparison import ALPHA
 from windlass.evaluation.evaluating import evaluate, rescore
 from windlass.evaluation.evaluation_run import AT_ONCE, EvaluateOptions, check_evaluation_name
 from windlass.evaluation.forks import cases_from_sessions
-from windlass.evaluation.html_report import render_report
-from windlass.evaluation.reports import Report, load_report, save_report
+from windlass.evaluation.reports import Report, load_report
 from windlass.evaluation.stored_reports import (
     StoredEvaluation,
     list_evaluations,
@@ -73,6 +74,7 @@ output_options = (
         show_default=True,
         help="How often an agent that did not change may be called worse.",
     ),
+    click.option("--group-by", metavar="KEY", help="Rates by tag, or by a key of the metadata."),
     click.option(
         "--generalize",
         is_flag=True,
@@ -132,6 +134,12 @@ Exit codes:
     metavar="RATE",
     help="Fail if fewer trials pass, such as 0.9.",
 )
+@click.option(
+    "--score-min",
+    multiple=True,
+    metavar="SCORER=MEAN",
+    help="Fail if the mean of a graded score is lower, such as similar()=0.7.",
+)
 @click.option("--answer", type=click.Choice(tuple(ANSWERS)), help="What questions are answered.")
 @click.option("--no-drive", is_flag=True, help="Leave the trials to workers of this journal.")
 @click.option("--from-sessions", metavar="WORDS", help="Recorded sessions as cases; - for all.")
@@ -184,7 +192,7 @@ async def _evaluate(
     screen = TrialScreen()
     async with opened as journal:
         # Found first: a baseline that is missing is said before anything is paid for.
-        before = await _find_report(given["baseline"], journal) if given["baseline"] else None
+        before = await find_report(given["baseline"], journal) if given["baseline"] else None
         found = cases or await _find_cases(journal, given)
         screen.begin(name, found, given["repeat"])
         options = EvaluateOptions(
@@ -202,16 +210,16 @@ async def _evaluate(
         finally:
             screen.end()
     # Kept and shown first: the report is worth having also if it cannot be compared.
-    _write_files(report, None, given)
-    show_report(report)
+    write_files(report, None, given)
+    show_report(report, given["group_by"])
     screen.show_recorded()
     comparison = None
     if before is not None:
         comparison = compare_reports(
             before, report, alpha=given["alpha"], generalize=given["generalize"]
         )
-        _write_files(report, comparison, given)
-    return _judge(report, comparison, given["fail_under"])
+        write_files(report, comparison, given)
+    return judge_report(report, comparison, given)
 
 
 def _choose_name(source: str | None) -> str:
@@ -249,48 +257,6 @@ def _make_budget(name: str, usd: str | None, tokens: int | None) -> Budget | Non
         raise ConfigError(f"--budget {usd}: {error}") from None
 
 
-async def _find_report(named: str, journal: Journal) -> Report:
-    """Return the report in a file, or of an evaluation of the journal."""
-    if is_report_file(named):
-        return load_report(Path(named))
-    stored = await read_evaluation(journal, named)
-    if stored is None or stored.report is None:
-        raise NothingToDo(f"there is no report {named!r}, neither a file nor in the journal")
-    return stored.report
-
-
-def is_report_file(named: str) -> bool:
-    return Path(named).is_file()
-
-
-def _write_files(report: Report, comparison: Comparison | None, given: Mapping[str, Any]) -> None:
-    if given["json_file"]:
-        save_report(report, Path(given["json_file"]))
-    if given["html_file"]:
-        page = render_report(report, comparison, sessions_url=given["sessions_url"])
-        Path(given["html_file"]).write_text(page, "utf-8")
-
-
-def _judge(report: Report, comparison: Comparison | None, fail_under: float | None) -> int:
-    """Show what the gate says, and return the exit code."""
-    code = DONE
-    statuses = {trial.status for trial in report.trials}
-    if "not_run" in statuses:
-        code = LIMIT
-    if "waiting" in statuses:
-        code = WAITS
-    if statuses & {"error", "unscored"}:
-        code = FAILED
-    if comparison is not None:
-        click.echo(str(comparison))
-        if comparison.verdict == "worse":
-            code = FAILED
-    if fail_under is not None and report.passes.rate < fail_under:
-        click.echo(f"Fewer than {format_rate(fail_under)} passed.", err=True)
-        code = FAILED
-    return code
-
-
 @eval_.command(
     epilog="""\b
 Exit codes:
@@ -305,7 +271,7 @@ def compare(before: str, after: str, place: str, alpha: float, **given: Any) -> 
     """Compare two reports case by case: files, or names of evaluations in the journal."""
 
     async def find(journal: Journal) -> tuple[Report, Report]:
-        return await _find_report(before, journal), await _find_report(after, journal)
+        return await find_report(before, journal), await find_report(after, journal)
 
     if is_report_file(before) and is_report_file(after):
         first, second = load_report(Path(before)), load_report(Path(after))
@@ -313,7 +279,7 @@ def compare(before: str, after: str, place: str, alpha: float, **given: Any) -> 
         first, second = run_on_journal(place, find)
     comparison = compare_reports(first, second, alpha=alpha, generalize=given["generalize"])
     click.echo(str(comparison))
-    _write_files(second, comparison, given)
+    write_files(second, comparison, given)
     sys.exit(FAILED if comparison.verdict == "worse" else DONE)
 
 
@@ -337,7 +303,7 @@ def report(
 
     async def find(journal: Journal) -> Report:
         if source is None:
-            return await _find_report(named, journal)
+            return await find_report(named, journal)
         scorers = [parse_check(check) for check in checks]
         return await rescore(journal, load_cases(source), name=named, scorers=scorers)
 
@@ -347,8 +313,8 @@ def report(
         found = load_report(Path(named))
     else:
         found = run_on_journal(place, find)
-    _write_files(found, None, given)
-    show_report(found)
+    write_files(found, None, given)
+    show_report(found, given["group_by"])
 
 
 @eval_.command(name="list")

@@ -22,7 +22,8 @@ from windlass.evaluation.evaluation_run import EvaluationProgress
 from windlass.evaluation.reports import CaseReport, Report, TrialReport
 from windlass.evaluation.statistics import describe_spread, wilson_interval
 from windlass.evaluation.stored_reports import StoredEvaluation
-from windlass.evaluation.wording import format_interval, format_rate, format_usd
+from windlass.evaluation.summaries import count_labels, group_cases, summarize_scores
+from windlass.evaluation.wording import format_interval, format_rate, format_summary, format_usd
 
 COLUMNS = ("CASE", "PASSED", "RATE", "95 %", "STEPS", "SECONDS", "NOTE")
 NOTE_CHARS = 60
@@ -105,14 +106,16 @@ class TrialScreen:
         self._screen.write_line(words, "", mark=mark, mark_style=style)
 
 
-def show_report(report: Report) -> None:
-    """Print a report: a line for each case, then the totals."""
+def show_report(report: Report, group_by: str | None = None) -> None:
+    """Print a report: a line for each case, then the totals, and the groups if asked for."""
     rows = [_case_row(case) for case in report.cases]
     if Screen().styled:
         _print_table(rows, report.cases)
     else:
         show_columns([COLUMNS, *rows])
     show_totals(report)
+    if group_by:
+        _show_groups(report, group_by)
 
 
 def _case_row(case: CaseReport) -> tuple[str, ...]:
@@ -158,6 +161,27 @@ def _print_table(rows: Sequence[tuple[str, ...]], cases: Sequence[CaseReport]) -
     Console(highlight=False).print(table)
 
 
+def _show_groups(report: Report, by: str) -> None:
+    """Print the rate and the means of each group of cases."""
+    groups = group_cases(report, by)
+    names = list(dict.fromkeys(score.scorer for group in groups for score in group.scores))
+    rows = [(by.upper(), "CASES", "PASSED", "RATE", "95 %", *names)]
+    for group in groups:
+        means = {score.scorer: f"{score.mean:.3g}" for score in group.scores}
+        passes = group.passes
+        rows.append(
+            (
+                printable_chars(group.name),
+                str(group.cases),
+                f"{passes.passed}/{passes.trials}",
+                format_rate(passes.rate) if passes.trials else "-",
+                format_interval(group.interval) if passes.trials else "-",
+                *(means.get(name, "-") for name in names),
+            )
+        )
+    show_columns(rows)
+
+
 def show_totals(report: Report) -> None:
     """Print the rate of all trials, and what they took."""
     passes = report.passes
@@ -178,6 +202,15 @@ def show_totals(report: Report) -> None:
     all_pass = report.pass_hat(k)
     if k > 1 and any_passes is not None and all_pass is not None:
         click.echo(f"pass@{k} {format_rate(any_passes)}, pass^{k} {format_rate(all_pass)}")
+    for summary in summarize_scores(report.cases):
+        click.echo(format_summary(summary))
+    for matrix in count_labels(report):
+        click.echo(
+            f"{printable_chars(matrix.scorer)}: the right label, and how often each was given"
+        )
+        rows = zip(matrix.labels, matrix.counts, strict=True)
+        names = [printable_chars(label) for label in ("", *matrix.labels)]
+        show_columns([names, *([printable_chars(right), *map(str, row)] for right, row in rows)])
     costs = f"It cost {format_usd(report.usd, report.unpriced)}"
     if report.judges:
         costs += f", and the judges {format_usd(report.judge_usd)}"

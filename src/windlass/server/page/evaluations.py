@@ -1,6 +1,6 @@
 """Evaluations as the page shows them: rates, cases, and the sessions of their trials."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 import msgspec
@@ -8,6 +8,15 @@ import msgspec
 from windlass.evaluation.reports import CaseReport, Report, TrialReport
 from windlass.evaluation.statistics import Interval, wilson_interval
 from windlass.evaluation.stored_reports import StoredEvaluation, list_evaluations, read_evaluation
+from windlass.evaluation.summaries import (
+    ConfusionMatrix,
+    GroupSummary,
+    ScoreSummary,
+    count_labels,
+    group_cases,
+    list_group_keys,
+    summarize_scores,
+)
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.service import Service
@@ -36,6 +45,19 @@ class EvaluationList(msgspec.Struct, frozen=True):
     evaluations: Sequence[ListedEvaluation]
 
 
+class ListedScore(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scorer says about a trial."""
+
+    scorer: str
+    passed: bool | None
+    """None if it only measures."""
+    value: float | None
+    label: str | None
+    reason: str
+    missing: bool
+    """The scorer failed, or a judge gave no verdict."""
+
+
 class ListedTrial(msgspec.Struct, frozen=True, kw_only=True):
     """One trial: its session can be opened."""
 
@@ -43,6 +65,7 @@ class ListedTrial(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     outcome: str
     problems: Sequence[str]
+    scores: Sequence[ListedScore]
     steps: int
     seconds: float
     usd: Decimal | None
@@ -56,6 +79,7 @@ class EvaluatedCase(msgspec.Struct, frozen=True, kw_only=True):
     counted: int
     interval: Interval
     is_flaky: bool
+    tags: Sequence[str]
     trials: Sequence[ListedTrial]
 
 
@@ -74,6 +98,11 @@ class EvaluationReply(msgspec.Struct, frozen=True, kw_only=True):
     pass_hat: float | None
     """The chance that all repeats pass."""
     repeat: int
+    scores: Sequence[ScoreSummary]
+    """The means of graded scores."""
+    groups: Mapping[str, Sequence[GroupSummary]]
+    """Rates and means of groups of cases, by what they have in common."""
+    labels: Sequence[ConfusionMatrix]
     cases: Sequence[EvaluatedCase]
 
 
@@ -104,6 +133,9 @@ async def read_for_page(service: Service, caller: Caller, name: str) -> Evaluati
         pass_at=report.pass_at(report.repeat),
         pass_hat=report.pass_hat(report.repeat),
         repeat=report.repeat,
+        scores=summarize_scores(report.cases),
+        groups={key: group_cases(report, key) for key in list_group_keys(report)},
+        labels=count_labels(report),
         cases=[_describe_case(case) for case in report.cases],
     )
 
@@ -134,6 +166,7 @@ def _describe_case(case: CaseReport) -> EvaluatedCase:
         counted=passes.trials,
         interval=wilson_interval(passes.passed, passes.trials),
         is_flaky=passes.is_flaky,
+        tags=case.tags,
         trials=[_describe_trial(trial) for trial in case.trials],
     )
 
@@ -144,6 +177,17 @@ def _describe_trial(trial: TrialReport) -> ListedTrial:
         status=trial.status,
         outcome=trial.outcome,
         problems=trial.problems,
+        scores=[
+            ListedScore(
+                scorer=score.scorer,
+                passed=score.passed,
+                value=score.value,
+                label=score.label,
+                reason=score.reason,
+                missing=score.missing,
+            )
+            for score in trial.scores
+        ],
         steps=trial.steps,
         seconds=trial.seconds,
         usd=trial.usd,

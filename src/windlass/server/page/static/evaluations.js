@@ -8,11 +8,15 @@ import { address } from "./ui.js";
 
 /** @typedef {{ low: number, high: number }} Interval */
 /** @typedef {{ name: string, updated: number, model: string, cases: number, planned: number, done: number, passed: number, counted: number, interval: Interval }} Listed */
-/** @typedef {{ session: string, status: string, outcome: string, problems: string[], steps: number, seconds: number, usd: string | null }} Trial */
-/** @typedef {{ id: string, passed: number, counted: number, interval: Interval, is_flaky: boolean, trials: Trial[] }} EvaluatedCase */
+/** @typedef {{ scorer: string, passed: boolean | null, value: number | null, label: string | null, reason: string, missing: boolean }} Score */
+/** @typedef {{ session: string, status: string, outcome: string, problems: string[], scores: Score[], steps: number, seconds: number, usd: string | null }} Trial */
+/** @typedef {{ id: string, passed: number, counted: number, interval: Interval, is_flaky: boolean, tags: string[], trials: Trial[] }} EvaluatedCase */
+/** @typedef {{ scorer: string, mean: number, interval: Interval | null, over: string, values: { median: number, low: number, high: number } }} Summary */
+/** @typedef {{ name: string, cases: number, passes: { passed: number, trials: number }, interval: Interval, scores: Summary[] }} Group */
+/** @typedef {{ scorer: string, labels: string[], counts: number[][] }} Matrix */
 /**
  * @typedef {{ evaluation: Listed, instructions: string, scorers: string[], warnings: string[], usd: string | null, judge_usd: string | null,
- *   pass_at: number | null, pass_hat: number | null, repeat: number, cases: EvaluatedCase[] }} Evaluation
+ *   pass_at: number | null, pass_hat: number | null, repeat: number, scores: Summary[], groups: Record<string, Group[]>, labels: Matrix[], cases: EvaluatedCase[] }} Evaluation
  */
 
 const RELOAD_MS = 5_000;
@@ -65,7 +69,39 @@ function evaluationBody(found) {
     h("p", null, h("a", { href: address("evaluations") }, "All evaluations")),
     facts.filter(Boolean).map((words) => h("p", null, words)),
     found.warnings.map((words) => h("p", { role: "note" }, h("span", { class: "chip warn" }, "note"), " ", words)),
+    found.scores.length ? scoresTable(found.scores) : null,
+    found.labels.map(matrixTable),
+    Object.entries(found.groups).map(([key, groups]) => groupsTable(key, groups)),
     found.cases.map(caseSection));
+}
+
+/** @param {Summary[]} scores */
+function scoresTable(scores) {
+  return table("Scores", ["score", "mean", "95 %", "median", "lowest", "highest"], scores.map((one) => [
+    one.scorer, short(one.mean),
+    one.interval ? `${short(one.interval.low)} to ${short(one.interval.high)} on ${one.over === "trials" ? "these cases" : "cases like these"}` : "",
+    short(one.values.median), short(one.values.low), short(one.values.high)]));
+}
+
+/** @param {string} key @param {Group[]} groups */
+function groupsTable(key, groups) {
+  const names = [...new Set(groups.flatMap((group) => group.scores.map((score) => score.scorer)))];
+  return table(`By ${key}`, [key, "cases", "passed", "rate, 95 %", ...names], groups.map((group) => {
+    const of = { passed: group.passes.passed, counted: group.passes.trials, interval: group.interval };
+    const mean = (/** @type {string} */ name) => group.scores.find((score) => score.scorer === name)?.mean;
+    return [group.name, String(group.cases), `${of.passed} of ${of.counted}`, rateBar(of), ...names.map((name) => { const found = mean(name); return found === undefined ? "" : short(found); })];
+  }));
+}
+
+/** @param {Matrix} matrix */
+function matrixTable(matrix) {
+  return table(`Labels of ${matrix.scorer}`, [`${matrix.scorer}: right, given`, ...matrix.labels],
+    matrix.counts.map((row, at) => [matrix.labels[at] ?? "", ...row.map(String)]));
+}
+
+/** @param {Score[]} scores */
+function gradedWords(scores) {
+  return scores.filter((score) => score.value !== null).map((score) => `${score.scorer} ${short(Number(score.value))}`).join("; ");
 }
 
 /** @param {EvaluatedCase} one */
@@ -73,10 +109,10 @@ function caseSection(one) {
   return h("section", { class: "section panel", "aria-label": one.id },
     h("h2", null, one.id, " ", one.is_flaky ? h("span", { class: "chip warn" }, "flaky") : null),
     h("p", null, `${one.passed} of ${one.counted} passed `, rateBar(one)),
-    table(`Trials of ${one.id}`, ["trial", "result", "steps", "seconds", "cost", "why"], one.trials.map((trial) => [
+    table(`Trials of ${one.id}`, ["trial", "result", "steps", "seconds", "cost", "scores", "why"], one.trials.map((trial) => [
       h("a", { class: "mono", href: address("run", trial.session) }, trial.session.split("/").pop() ?? trial.session),
       h("span", { class: ["chip", statusClass(trial.status)] }, trial.status.replace("_", " ")),
-      String(trial.steps), trial.seconds.toFixed(1), trial.usd === null ? "" : money(Number(trial.usd)),
+      String(trial.steps), trial.seconds.toFixed(1), trial.usd === null ? "" : money(Number(trial.usd)), gradedWords(trial.scores),
       trial.status === "passed" ? "" : trial.problems.join("; ") || trial.outcome])));
 }
 
@@ -106,6 +142,11 @@ function rate(of) {
 /** @param {number} share */
 function percent(share) {
   return `${Math.round(share * 100)} %`;
+}
+
+/** @param {number} value three digits that matter */
+function short(value) {
+  return String(Number(value.toPrecision(3)));
 }
 
 /** @param {string} status */
