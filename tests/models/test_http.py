@@ -7,13 +7,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-import aiohttp
 import pytest
-from aiohttp.client_reqrep import ConnectionKey
 
 from windlass.core.errors import ModelError
+from windlass.http import client
+from windlass.http.errors import HttpError
+from windlass.http.urls import find_proxy
 from windlass.models.http import post as http
-from windlass.models.http.post import REST_S, STREAM_OPENED, ReplyProgress, find_proxy, post_sse
+from windlass.models.http.post import REST_S, STREAM_OPENED, ReplyProgress, post_sse
 from windlass.models.http.provider_errors import RequestTarget
 from windlass.ports import Timeouts
 from windlass.testing.chat_wire import sse_event, text_answer, text_chunk
@@ -171,7 +172,7 @@ def test_the_connections_of_a_loop_end_with_it() -> None:
 
     for _ in range(2):
         asyncio.run(ask())
-    assert http._sessions == {}
+    assert client._pools == {}
 
 
 async def test_a_compressed_stream_is_read_all_the_same() -> None:
@@ -365,28 +366,16 @@ async def test_an_address_that_is_none_is_an_error_of_ours(url: str) -> None:
     assert "base_url" in str(error)
 
 
-def key_of(host: str) -> ConnectionKey:
-    return ConnectionKey(host, 443, True, True, None, None, None)
-
-
 @pytest.mark.parametrize(
     ("error", "told", "retryable"),
     [
-        (
-            aiohttp.ClientConnectorDNSError(key_of("h"), OSError(-2, "Name not known")),
-            "no host api.acme.ai",
-            True,
-        ),
-        (
-            aiohttp.ClientConnectorCertificateError(key_of("h"), Exception("self-signed")),
-            "SSL_CERT_FILE",
-            False,
-        ),
-        (ConnectionResetError(104, "reset"), "was lost (ConnectionResetError)", True),
+        (HttpError("host", "there is no host"), "no host api.acme.ai", True),
+        (HttpError("certificate", "self-signed"), "SSL_CERT_FILE", False),
+        (HttpError("lost", "the server closed the connection"), "was lost (the server", True),
     ],
 )
 def test_what_a_network_does_is_told_in_words(
-    error: Exception, told: str, retryable: object
+    error: HttpError, told: str, retryable: object
 ) -> None:
     broken = http._network_error(error, target("https://api.acme.ai/v1"), TIMEOUTS, 1.0)
     assert told in str(broken)

@@ -4,6 +4,7 @@ Invariant: vectors are optional. If an embedder fails, that is a warning, and th
 continues.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Protocol, final
 from urllib.parse import urlsplit
@@ -12,6 +13,10 @@ import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.core.secrets.secret import Secret
+from windlass.environ import read_process_environment
+from windlass.http.client import send_request
+from windlass.http.errors import HttpError
+from windlass.http.urls import find_proxy
 from windlass.knowledge.ranking import pack_vector
 from windlass.knowledge.store import KnowledgeFailed
 from windlass.logs import get_logger
@@ -19,6 +24,8 @@ from windlass.logs import get_logger
 TEXTS_PER_REQUEST = 64
 """Texts in one request."""
 STATUS_OK = 200
+REPLY_BYTES_MAX = 64 * 2**20
+"""How much of a reply is read: 64 vectors of 16,000 numbers."""
 
 _log = get_logger(__name__)
 
@@ -73,26 +80,31 @@ class HttpEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """A vector for each text, in their order. Raises KnowledgeFailed; it does not retry."""
-        import aiohttp
-
         vectors: list[list[float]] = []
-        limit = aiohttp.ClientTimeout(total=self._timeout_s)
-        headers = {"Authorization": f"Bearer {self._key.reveal()}"} if self._key else {}
         try:
-            async with aiohttp.ClientSession(timeout=limit, headers=headers) as session:
+            async with asyncio.timeout(self._timeout_s):
                 for start in range(0, len(texts), TEXTS_PER_REQUEST):
-                    body = {
-                        "model": self.name,
-                        "input": list(texts[start : start + TEXTS_PER_REQUEST]),
-                    }
-                    # No redirects: the key must not be sent to another host.
-                    async with session.post(self._url, json=body, allow_redirects=False) as reply:
-                        vectors += self._parse_vectors(
-                            reply.status, await reply.read(), len(body["input"])
-                        )
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._make_error(type(error).__name__) from error
+                    part = list(texts[start : start + TEXTS_PER_REQUEST])
+                    vectors += await self._request_vectors(part)
+        except TimeoutError:
+            raise self._make_error(f"no answer within {self._timeout_s:g} s") from None
+        except HttpError as error:
+            raise self._make_error(str(error)) from None
         return vectors
+
+    async def _request_vectors(self, texts: list[str]) -> list[list[float]]:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key.reveal()}"
+        body = msgspec.json.encode({"model": self.name, "input": texts})
+        proxy = find_proxy(self._url, read_process_environment())
+        # No redirect is followed: the key must not be sent to another host.
+        reply = await send_request("POST", self._url, headers=headers, body=body, proxy=proxy)
+        try:
+            answer = await reply.read_up_to(REPLY_BYTES_MAX)
+        finally:
+            reply.close()
+        return self._parse_vectors(reply.status, answer, len(texts))
 
     def _parse_vectors(self, status: int, body: bytes, vectors_expected: int) -> list[list[float]]:
         if status != STATUS_OK:

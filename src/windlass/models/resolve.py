@@ -17,10 +17,10 @@ from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.suggestions import suggest_names
 from windlass.environ import read_environment
+from windlass.http.urls import find_proxy
 from windlass.logs import get_logger
 from windlass.models.dialect import Dialect, RequestSigner
 from windlass.models.http.model import HttpModel, ModelEndpoint
-from windlass.models.http.post import find_proxy
 from windlass.models.http.provider_errors import RequestTarget, mask_keys
 from windlass.models.options import ModelOptions, ToolProtocol
 from windlass.models.prices import (

@@ -16,11 +16,12 @@ import msgspec
 from windlass.core.errors import FaultKind, ModelError
 from windlass.core.messages import ContentPart, Message, TextPart, ToolSpec, UserMessage
 from windlass.core.view import Prompt
+from windlass.http.client import send_request
+from windlass.http.errors import HttpError
 from windlass.models.anthropic.messages import AnthropicMessages
 from windlass.models.bedrock.converse import BedrockConverse
 from windlass.models.gemini.generate import GeminiDialect
 from windlass.models.http.model import HttpModel
-from windlass.models.http.post import loop_session, wire_url
 from windlass.models.http.provider_errors import mask_keys
 from windlass.models.openai.responses import OpenAIResponses
 from windlass.ports import Model
@@ -140,16 +141,14 @@ async def _fetch_object(
 
     Raises ModelError, of one line that says which service failed. What was sent is never in it.
     """
-    import aiohttp
-
     service = f"the token count of {model.info.name}"
     try:
         async with asyncio.timeout(COUNT_S):
             status, answer = await _exchange(url, headers, body, model.proxy)
     except TimeoutError:
         fault = ModelError("network", f"{service} did not answer within {COUNT_S:g} s")
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        fault = ModelError("network", f"{service} cannot be reached ({type(error).__name__})")
+    except HttpError as error:
+        fault = ModelError("network", f"{service} cannot be reached ({error})")
     else:
         if status not in _STATUS_OK:
             raise _refusal_error(service, status, answer)
@@ -158,25 +157,18 @@ async def _fetch_object(
         except msgspec.DecodeError:
             message = f"{service} answered with something that is not a JSON object"
             raise ModelError("server", message) from None
-    raise fault  # Without its cause: the library's error may hold headers, and so a secret.
+    raise fault
 
 
 async def _exchange(
     url: str, headers: Mapping[str, str], body: bytes, proxy: str | None
 ) -> tuple[int, bytes]:
-    session = await loop_session()
-    response = await session.post(
-        wire_url(url),
-        data=body,
-        headers={"Accept": "application/json", **headers},
-        proxy=proxy,
-        allow_redirects=False,  # A secret must not be sent to another host.
+    # No redirect is followed: a secret must not be sent to another host.
+    response = await send_request(
+        "POST", url, headers={"Accept": "application/json", **headers}, body=body, proxy=proxy
     )
     try:
-        answer = bytearray()
-        while len(answer) < ANSWER_BYTES_MAX and (chunk := await response.content.readany()):
-            answer += chunk
-        return response.status, bytes(answer)
+        return response.status, await response.read_up_to(ANSWER_BYTES_MAX)
     finally:
         response.close()
 

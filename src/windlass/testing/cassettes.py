@@ -25,6 +25,11 @@ from typing import Any, Literal, Self
 from typing_extensions import override
 
 from windlass.core.errors import ConfigError
+from windlass.environ import read_process_environment
+from windlass.http.client import send_request
+from windlass.http.connection import Response
+from windlass.http.errors import HttpError
+from windlass.http.urls import find_proxy
 from windlass.testing.clock import VirtualLoop
 from windlass.testing.fault_server import FaultServer, ReceivedRequest, serve_in_thread
 from windlass.testing.tape import (
@@ -226,33 +231,32 @@ class _RecordingServer(FaultServer):
 
         Returns an answer to send instead if the real server could not be reached.
         """
-        import aiohttp  # noqa: PLC0415 - only a recording needs it
-
-        limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
         # Uncompressed, so that the file can be read and secrets in it can be found.
-        headers = end_to_end_headers(request.headers) | {"Accept-Encoding": "identity"}
+        headers = end_to_end_headers(request.headers) | {"accept-encoding": "identity"}
         began = time.monotonic()
         try:
-            async with (
-                aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
-                session.request(
-                    request.method,
-                    self._upstream + _path_below_base(request.path),
-                    data=request.body,
-                    headers=headers,
-                    allow_redirects=False,
-                ) as response,
-            ):
+            response = await send_request(
+                request.method,
+                self._upstream + _path_below_base(request.path),
+                headers=headers,
+                body=request.body or None,
+                connect_s=CONNECT_TIMEOUT_S,
+                proxy=find_proxy(self._upstream, read_process_environment()),
+            )
+            try:
                 after_s = round(time.monotonic() - began, 3)
                 kept = kept_response_headers(response.headers)
                 exchange.response = TapeResponse(response.status, kept, after_s)
                 await _copy_response_body(response, exchange, writer)
-        except aiohttp.ClientError as error:
+            finally:
+                response.close()
+        except (HttpError, TimeoutError) as error:
             if exchange.response is not None:
                 exchange.how = "broken"
                 raise ConnectionResetError from error
             upstream = mask_url_user(self._upstream)
-            message = f"The cassette cannot reach {upstream} ({type(error).__name__})."
+            reason = str(error) or f"no connection within {CONNECT_TIMEOUT_S:g} s"
+            message = f"The cassette cannot reach {upstream}: {reason}."
             return refuse_with(502, {"error": {"message": message}})
         return None
 
@@ -263,23 +267,20 @@ class _RecordingServer(FaultServer):
 
 
 async def _copy_response_body(
-    response: Any,  # noqa: ANN401 - aiohttp's, which is imported only to record
-    exchange: HttpExchange,
-    writer: asyncio.StreamWriter,
+    response: Response, exchange: HttpExchange, writer: asyncio.StreamWriter
 ) -> None:
     """Copy each piece of a response to the client and into the recording."""
     assert exchange.response is not None
     head = _answer_head(exchange.response)
     writer.write(head.encode_head())
     last = time.monotonic()
-    while not response.content.at_eof():
-        content, _ = await response.content.readchunk()
-        if content:
+    while chunks := await response.read_chunks():
+        for content in chunks:
             now = time.monotonic()
             exchange.pieces.append(TapePiece.from_bytes(content, round(now - last, 3)))
             last = now
             writer.write(b"%x\r\n%b\r\n" % (len(content), content))
-            await writer.drain()
+        await writer.drain()
     # Set before the client sees the end: it may close, and the test may end, at that moment.
     exchange.how = "whole"
     writer.write(b"0\r\n\r\n" if head.chunked else b"")

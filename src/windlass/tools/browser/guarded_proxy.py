@@ -138,7 +138,7 @@ class GuardedProxy:
             origin, path = absolute[1], absolute[2]
         url = parse_web_url(origin)
         addresses = await resolve_checked(url, self._allowed, self._resolve)
-        server_reader, server_writer = await _connect(addresses, url.port or 0)
+        server_reader, server_writer = await _connect(addresses, url.port)
         try:
             if method == "CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")

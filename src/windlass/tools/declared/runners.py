@@ -168,15 +168,13 @@ async def send_request(action: HttpAction, arguments: Arguments, secrets: Secret
     url = parse_web_url(address)
     try:
         # The host is the manifest's own, so it may be one of this network.
-        addresses = await resolve_host(url.raw_host or "", url.port or 0)
+        addresses = await resolve_host(url.host, url.port)
     except OSError:
         raise ToolUnavailable(f"there is no host {url.host}") from None
     async with open_checked(url, addresses, headers, method=action.method, data=data) as response:
-        body = bytearray()
-        while len(body) < ANSWER_BYTES_MAX and (chunk := await response.content.readany()):
-            body += chunk
-        status, target = response.status, response.headers.get("Location", "")
-    text = _mask(bytes(body[:ANSWER_BYTES_MAX]).decode("utf-8", "replace"), used)
+        body = await response.read_up_to(ANSWER_BYTES_MAX)
+        status, target = response.status, response.headers.get("location", "")
+    text = _mask(body.decode("utf-8", "replace"), used)
     if status >= _SERVER_ERROR:
         raise ToolUnavailable(f"the server failed ({status}): {text[:500]}")
     if status >= _CLIENT_ERROR:

@@ -10,15 +10,16 @@ cookie is used.
 import asyncio
 import codecs
 import re
-import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from windlass.core.errors import ModelRetry
 from windlass.core.messages import FilePart, ImagePart
 from windlass.html_text import html_to_text
+from windlass.http.connection import Response
+from windlass.http.urls import HttpUrl
 from windlass.tools.files.reading import detect_binary_kind, format_size
 from windlass.tools.function import Tool, tool
 from windlass.tools.results import to_content
@@ -31,16 +32,13 @@ from windlass.tools.web.guarded_http import (
     resolve_host,
 )
 
-if TYPE_CHECKING:
-    import aiohttp
-    from yarl import URL
-
 _HTML_TYPES = frozenset(("text/html", "application/xhtml+xml"))
 _LOOKS_LIKE_HTML = re.compile(r"\s*<(!doctype html|html|head|body)\b", re.IGNORECASE)
 _META_CHARSET = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE
 )
 _META_BYTES = 2_048
+_CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([^\s;\"']{1,40})", re.IGNORECASE)
 _BYTE_ORDER_MARKS = (
     (b"\xef\xbb\xbf", "utf-8-sig"),
     (b"\xff\xfe", "utf-16"),
@@ -75,33 +73,6 @@ class WebPage:
     data: bytes
     is_cut: bool
     """Whether there was more than was read."""
-
-
-def decompress_body(data: bytes, encoding: str, bytes_max: int) -> bytes:
-    """Decompress a body, up to `bytes_max` bytes. Raises ModelRetry if it cannot be read."""
-    match encoding.strip().lower():
-        case "" | "identity":
-            return data[:bytes_max]
-        case "gzip" | "x-gzip" | "deflate":
-            return _inflate(data, bytes_max)
-        case other:
-            raise ModelRetry(
-                f"The server used the compression {other[:40]!r}, which is not supported."
-            )
-
-
-def _inflate(data: bytes, bytes_max: int) -> bytes:
-    # gzip or zlib, which the data itself shows; or raw deflate, which some servers send as
-    # "deflate".
-    for bits in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):
-        engine = zlib.decompressobj(bits)
-        try:
-            inflated = engine.decompress(data, bytes_max)
-        except zlib.error:
-            continue
-        if inflated or engine.eof or not data:
-            return inflated
-    raise ModelRetry("The server's answer is compressed and cannot be decompressed.")
 
 
 def to_readable(page: WebPage) -> str | ImagePart:
@@ -216,23 +187,22 @@ class _PageFetcher:
         for _ in range(REDIRECTS_MAX + 1):
             addresses = await resolve_checked(page_url, self._allowed, self._resolve)
             async with open_checked(page_url, addresses, _HEADERS) as response:
-                location = response.headers.get("Location")
+                location = response.headers.get("location")
                 if response.status not in _REDIRECT_STATUSES or not location:
                     return await self._read_page(page_url, response)
             page_url = parse_web_url(location, page_url)
         raise ModelRetry(f"More than {REDIRECTS_MAX} redirects, the last one to {page_url.host!r}.")
 
-    async def _read_page(self, url: "URL", response: "aiohttp.ClientResponse") -> WebPage:
+    async def _read_page(self, url: HttpUrl, response: Response) -> WebPage:
         if response.status >= _FIRST_ERROR_STATUS:
             raise ModelRetry(f"{url.host} answered {_status_text(response.status)}: {url}")
-        body = bytearray()
-        while len(body) <= self._bytes_max and (chunk := await response.content.readany()):
-            body += chunk
-        encoding = response.headers.get("Content-Encoding", "")
-        data = decompress_body(bytes(body), encoding, self._bytes_max + 1)
-        media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-        is_cut = len(data) > self._bytes_max or len(body) > self._bytes_max
-        return WebPage(str(url), media_type, response.charset, data[: self._bytes_max], is_cut)
+        data = await response.read_up_to(self._bytes_max + 1)
+        kind = response.headers.get("content-type", "")
+        media_type = kind.partition(";")[0].strip().lower()
+        found = _CHARSET.search(kind)
+        charset = found[1] if found else None
+        is_cut = len(data) > self._bytes_max
+        return WebPage(str(url), media_type, charset, data[: self._bytes_max], is_cut)
 
 
 def _status_text(status: int) -> str:

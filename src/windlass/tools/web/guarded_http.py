@@ -12,16 +12,13 @@ import re
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
-
-from typing_extensions import override
 
 from windlass.core.errors import ModelRetry
+from windlass.http.client import send_request
+from windlass.http.connection import Response
+from windlass.http.errors import HttpError
+from windlass.http.urls import HttpUrl, parse_url
 from windlass.tools.web.addresses import AllowedHosts
-
-if TYPE_CHECKING:
-    import aiohttp
-    from yarl import URL
 
 URL_CHARS_MAX = 4_096
 
@@ -37,40 +34,27 @@ async def resolve_host(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(address[4][0]) for address in found))
 
 
-def parse_web_url(url: str, base: "URL | None" = None) -> "URL":
+def parse_web_url(url: str, base: HttpUrl | None = None) -> HttpUrl:
     """Parse a URL, relative to `base` for a redirect; raises ModelRetry if it is invalid."""
-    # The type that aiohttp uses, so that the URL that is checked is the URL that is requested.
-    from yarl import URL  # noqa: PLC0415
-
     if len(url) > URL_CHARS_MAX:
         raise ModelRetry(f"The URL is too long: the limit is {URL_CHARS_MAX} characters.")
     try:
-        parsed = URL(url.strip())
-        if base is not None:
-            parsed = base.join(parsed)
-        is_valid = parsed.scheme in {"http", "https"} and parsed.raw_host and parsed.port
-    except ValueError:
-        parsed = URL()
-        is_valid = False
-    if not is_valid:
-        if base is None:
-            subject = "The URL"
-        else:
-            subject = "The page redirects to a URL that"
+        parsed = parse_url(url) if base is None else base.join(url)
+    except HttpError:
+        subject = "The URL" if base is None else "The page redirects to a URL that"
         raise ModelRetry(
             f"{subject} is not a valid http or https URL. Give it as https://host/path."
-        )
-    if parsed.user is not None or parsed.password is not None:
+        ) from None
+    if parsed.credentials is not None:
         raise ModelRetry("The URL contains a user name or a password. Leave them out.")
-    return parsed.with_fragment(None)
+    return parsed
 
 
 async def resolve_checked(
-    url: "URL", allowed: AllowedHosts, resolve: HostResolver
+    url: HttpUrl, allowed: AllowedHosts, resolve: HostResolver
 ) -> Sequence[str]:
     """Return the addresses of a host; raises ModelRetry unless all of them are allowed."""
-    host = url.raw_host or ""
-    port = url.port or 0
+    host, port = url.host, url.port
     try:
         addresses: Sequence[str] = [str(ipaddress.ip_address(host))]
     except ValueError:
@@ -88,67 +72,21 @@ async def resolve_checked(
 
 @asynccontextmanager
 async def open_checked(
-    url: "URL",
+    url: HttpUrl,
     addresses: Sequence[str],
     headers: Mapping[str, str],
     *,
     method: str = "GET",
     data: bytes | None = None,
-) -> "AsyncGenerator[aiohttp.ClientResponse]":
-    """Request a URL at the addresses that were checked. Nothing that is compressed is unpacked."""
-    import aiohttp
-
-    if not any(name.lower() == "accept-encoding" for name in headers):
-        headers = {**headers, "Accept-Encoding": "identity"}
-
-    session = aiohttp.ClientSession(
-        connector=_pinned_connector(addresses),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers=headers,
-        timeout=aiohttp.ClientTimeout(total=None),
-        auto_decompress=False,
-    )
+) -> AsyncGenerator[Response]:
+    """Request a URL at the addresses that were checked."""
     try:
-        async with (
-            session,
-            session.request(method, url, data=data, allow_redirects=False) as response,
-        ):
+        response = await send_request(
+            method, url, headers=headers, body=data, addresses=addresses, connect_s=None
+        )
+        try:
             yield response
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        if isinstance(error, TimeoutError):
-            raise
-        reason = " ".join(str(error).split())[:200]
-        raise ModelRetry(f"{url.host} does not answer correctly: {reason}") from error
-
-
-def _pinned_connector(addresses: Sequence[str]) -> "aiohttp.TCPConnector":
-    import aiohttp
-    from aiohttp.abc import AbstractResolver, ResolveResult
-
-    class PinnedResolver(AbstractResolver):
-        """Returns the addresses that were checked, even if the name has others by now."""
-
-        @override
-        async def resolve(
-            self,
-            host: str,
-            port: int = 0,
-            family: socket.AddressFamily = socket.AF_INET,
-        ) -> list[ResolveResult]:
-            return [
-                ResolveResult(
-                    hostname=host,
-                    host=address,
-                    port=port,
-                    family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                    proto=0,
-                    flags=socket.AI_NUMERICHOST,
-                )
-                for address in addresses
-            ]
-
-        @override
-        async def close(self) -> None:
-            pass
-
-    return aiohttp.TCPConnector(resolver=PinnedResolver(), use_dns_cache=False, force_close=True)
+        finally:
+            response.close()
+    except HttpError as error:
+        raise ModelRetry(f"{url.host} does not answer correctly: {error}") from None

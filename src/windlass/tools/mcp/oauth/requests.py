@@ -11,13 +11,14 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.text_clip import printable_line
+from windlass.http.connection import Response
 from windlass.tools.unavailable import ToolUnavailable
 from windlass.tools.web.addresses import AllowedHosts
 from windlass.tools.web.guarded_http import (
@@ -27,9 +28,6 @@ from windlass.tools.web.guarded_http import (
     resolve_checked,
     resolve_host,
 )
-
-if TYPE_CHECKING:
-    import aiohttp
 
 REQUEST_S = 20.0
 DOCUMENT_BYTES_MAX = 256 * 1024
@@ -123,7 +121,7 @@ class OAuthRequests:
             data = msgspec.json.encode(content)
         body = bytearray()
         async with self._open(method, url, sent, data) as response:
-            while chunk := await response.content.readany():
+            while chunk := await response.read():
                 body += chunk
                 if len(body) > DOCUMENT_BYTES_MAX:
                     raise ConfigError("the authorization server sent a document that is too long")
@@ -137,8 +135,7 @@ class OAuthRequests:
         sent = {**_HELLO_HEADERS, **headers}
         for method, data in (("POST", _HELLO), ("GET", None)):
             async with self._open(method, url, sent, data) as response:
-                found = {name.lower(): text for name, text in response.headers.items()}
-                challenge = read_challenge(response.status, found)
+                challenge = read_challenge(response.status, response.headers)
                 # Servers of the older transport are asked by GET.
                 if challenge is not None or response.status not in _NOT_BY_POST:
                     return challenge
@@ -154,7 +151,7 @@ class OAuthRequests:
     @asynccontextmanager
     async def _open(
         self, method: str, url: str, headers: Mapping[str, str], data: bytes | None
-    ) -> "AsyncGenerator[aiohttp.ClientResponse]":
+    ) -> AsyncGenerator[Response]:
         check_encrypted(url)
         place = urlsplit(url).hostname
         addresses = await self._find_addresses(url)

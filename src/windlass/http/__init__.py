@@ -1,0 +1,1 @@
+"""The HTTP client: requests of models, tools and embeddings."""

@@ -1,0 +1,69 @@
+"""Bodies that a server compressed, inflated as they are read.
+
+Invariant: one read gives at most `INFLATED_BYTES_MAX`, however far the data expands. What is left
+waits, compressed, for the next read.
+"""
+
+import zlib
+from collections.abc import Awaitable, Callable
+
+from windlass.http.errors import HttpError
+
+INFLATED_BYTES_MAX = 262_144
+_ZLIB_HEADER_BYTES = 2
+_DAMAGED = "the body cannot be decompressed"
+_GZIP_MARK = b"\x1f\x8b"
+
+
+class Inflater:
+    """Inflates one body: gzip, deflate, or deflate without its header, as some servers send it."""
+
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
+        self._engine: zlib._Decompress | None = None  # pyright: ignore[reportPrivateUsage] - it has no other name
+        self._rest = b""
+        self._is_over = False
+
+    async def read(self, read_chunks: Callable[[], Awaitable[list[bytes]]]) -> bytes:
+        """Return what comes next; nothing at the end. Raises HttpError."""
+        if self._encoding not in ("gzip", "x-gzip", "deflate"):
+            text = f"the server used the compression {self._encoding[:40]!r}, which is unknown here"
+            raise HttpError("broken", text)
+        while self._is_over and await read_chunks():
+            pass
+        while not self._is_over:
+            if not self._rest or (self._engine is None and len(self._rest) < _ZLIB_HEADER_BYTES):
+                chunks = await read_chunks()
+                if not chunks and self._rest:
+                    raise HttpError("broken", _DAMAGED)
+                if not chunks:
+                    return b""
+                self._rest += b"".join(chunks)
+            if inflated := self._inflate():
+                return inflated
+        return b""
+
+    def _inflate(self) -> bytes:
+        engine = self._engine
+        if engine is None:
+            if len(self._rest) < _ZLIB_HEADER_BYTES:
+                return b""
+            engine = self._engine = zlib.decompressobj(self._window_bits())
+        try:
+            inflated = engine.decompress(self._rest, INFLATED_BYTES_MAX)
+        except zlib.error:
+            raise HttpError("broken", _DAMAGED) from None
+        self._rest = engine.unconsumed_tail
+        if engine.eof:
+            # A body may be several files, one after another. Anything else behind it is no part.
+            self._is_over = not engine.unused_data.startswith(_GZIP_MARK)
+            self._rest = engine.unused_data
+            self._engine = None
+        return inflated
+
+    def _window_bits(self) -> int:
+        first, second = self._rest[:_ZLIB_HEADER_BYTES]
+        has_header = first & 15 == zlib.DEFLATED and (first * 256 + second) % 31 == 0
+        if self._encoding == "deflate" and not has_header:
+            return -zlib.MAX_WBITS
+        return zlib.MAX_WBITS | 32
