@@ -145,3 +145,17 @@ def test_the_status_says_what_is_waited_for_and_what_it_took() -> None:
 
 def test_small_money_is_not_nothing() -> None:
     assert (format_usd(Decimal("0.00042")), format_usd(Decimal("12.345"))) == ("$0.0004", "$12.34")
+
+
+@pytest.mark.contract("U2")
+def test_the_status_counts_the_steps_of_the_run() -> None:
+    """As the summary of the run does: a session may have had many before."""
+    screen = Screen(io.StringIO(), width=80)
+    status = StatusLine(screen, Clock())
+    reply = StepProposed(AssistantMessage((TextPart("One."),)), "end")
+    for number in (1, 2):
+        status.update(RunStarted(number, (TextPart("Go."),)))
+        status.update(AttemptStarted(number, 1, "m", RESERVED))
+        assert "step 1 " in status.format_line()
+        status.update(reply)
+        status.update(RunEnded("completed"))

@@ -110,6 +110,42 @@ def test_what_a_run_did_can_be_undone(cli: Cli, server: FaultServer) -> None:
     assert "no run with calls that can be undone" in again.stderr
 
 
+@pytest.mark.contract("U2")
+def test_an_undo_that_was_typed_is_not_asked_about_but_a_rule_can_deny_it(
+    cli: Cli, server: FaultServer, project: Path
+) -> None:
+    """Two changes of one file are shown as one difference: from what it is to what it was."""
+    notes = project / "notes.txt"
+    notes.write_text("one\ntwo\n")
+    written = ["one\\nthree\\n", "one\\nfour\\n"]
+    steps = [call_chunks("write", f'{{"path":"notes.txt","content":"{text}"}}') for text in written]
+    server.add_answers(*(chat_answer(step) for step in steps), text_answer("Done."))
+    assert cli(*RUN, *ALLOW, "go").exit_code == 0
+    (project / "deny.toml").write_text('deny = ["undo_write"]\n')
+    denied = cli("undo", "--permission-mode", "ask", "--policy", "deny.toml")
+    assert denied.exit_code != 0
+    assert notes.read_text() == "one\nfour\n"
+    done = cli("undo", "--permission-mode", "ask")
+    assert done.exit_code == 0, done.stderr
+    assert notes.read_text() == "one\ntwo\n"
+    shown = done.stderr.split("Restored")[0]
+    assert (shown.count("-four"), shown.count("+two"), "three" in shown) == (1, 1, False)
+    assert "It cannot be redone" in shown
+
+
+@pytest.mark.contract("U2")
+def test_the_reply_cache_finds_the_same_prompt_again(
+    cli: Cli, server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first message has no time in it then, which would make each prompt another one."""
+    monkeypatch.setenv("WINDLASS_REPLY_CACHE", str(tmp_path / "replies"))
+    server.add_answers(text_answer("Once."))
+    for _ in range(2):
+        assert cli(*RUN, "what is here?").stdout == "Once.\n"
+    assert len(server.requests) == 1
+    assert "Date:" not in str(server.requests[0].json["messages"])
+
+
 def test_a_run_that_does_not_complete_is_undone_if_asked_for(cli: Cli, server: FaultServer) -> None:
     Path("old.txt").write_text("before")
     write = [call_chunks("write", json.dumps({"path": name, "content": "x"})) for name in NAMES]

@@ -20,7 +20,7 @@ def git(folder: Path, *words: str) -> None:
 
 
 def test_it_names_the_date_the_folder_and_the_state_of_git(tmp_path: Path) -> None:
-    part = describe_surroundings(tmp_path, datetime(2030, 1, 2, 3, 4, tzinfo=UTC))
+    part = describe_surroundings(tmp_path, {}, datetime(2030, 1, 2, 3, 4, tzinfo=UTC))
     assert part.by_program
     assert "Date: Wednesday, 2030-01-02 03:04 +0000\n" in part.text
     assert f"Folder: {tmp_path}\n" in part.text

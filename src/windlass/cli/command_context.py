@@ -19,7 +19,7 @@ from windlass.cli.terminal import read_stdin_line
 from windlass.cli.terminal_run import TerminalRun, open_terminal
 from windlass.cli.trust import open_trusted
 from windlass.core.errors import ConfigError
-from windlass.ports import Journal
+from windlass.ports import Approver, Journal
 from windlass.project.agent_session import AgentSession
 from windlass.project.agents import ProjectAgent, load_agent
 from windlass.project.journals import OpenedJournal, journal_name, open_journal
@@ -102,10 +102,15 @@ class CommandContext:
             self.terminal.question_prompt.use_tools(session.toolbox.specs, preview)
 
     @asynccontextmanager
-    async def open_session(self, journal: Journal) -> AsyncGenerator[AgentSession]:
-        """Build the agent. Its questions go to the person at the terminal, if there is one."""
-        question_prompt = self.terminal.question_prompt
-        async with self.agent.open_session(journal, question_prompt) as session:
+    async def open_session(
+        self, journal: Journal, approver: Approver | None = None
+    ) -> AsyncGenerator[AgentSession]:
+        """Build the agent. Its questions go to the person at the terminal, if there is one.
+
+        `approver` answers in their place.
+        """
+        approver = approver or self.terminal.question_prompt
+        async with self.agent.open_session(journal, approver) as session:
             self.show_tools_to_person(session)
             screen = self.terminal.screen
             for name, reason in session.mcp_failures.items():

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from windlass.cli.notes import notes as notes
     from windlass.cli.policy import policy as policy
     from windlass.cli.quota import quota as quota
-    from windlass.cli.resume import resume as resume, undo as undo
+    from windlass.cli.resume import resume as resume
     from windlass.cli.run import run as run
     from windlass.cli.schedule import schedule as schedule
     from windlass.cli.secrets import secrets as secrets
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from windlass.cli.token import caller as caller, token as token
     from windlass.cli.tools import tools as tools
     from windlass.cli.trust import trust as trust
+    from windlass.cli.undo import undo as undo
     from windlass.cli.webhook import webhook as webhook
     from windlass.cli.worker import worker as worker
 
@@ -97,7 +98,7 @@ LAZY_MODULES: LazyModules = {
     "windlass.cli.notes": "notes",
     "windlass.cli.policy": "policy",
     "windlass.cli.quota": "quota",
-    "windlass.cli.resume": "resume undo",
+    "windlass.cli.resume": "resume",
     "windlass.cli.run": "run",
     "windlass.cli.schedule": "schedule",
     "windlass.cli.secrets": "secrets",
@@ -106,6 +107,7 @@ LAZY_MODULES: LazyModules = {
     "windlass.cli.token": "caller token",
     "windlass.cli.tools": "tools",
     "windlass.cli.trust": "trust",
+    "windlass.cli.undo": "undo",
     "windlass.cli.webhook": "webhook",
     "windlass.cli.worker": "worker",
 }

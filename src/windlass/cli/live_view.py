@@ -63,12 +63,15 @@ class LiveView(EventRenderer):
         *,
         thinking: ThinkingMode = "show",
         with_text: bool = True,
+        has_shown_diff: Callable[[str], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(screen, clock)
         self._status = status
         self._thinking_mode: ThinkingMode = thinking
         self._with_text = with_text
+        self._has_shown_diff = has_shown_diff
+        """Whether the question about a call has shown what it changes."""
         self._markdown = MarkdownStream(screen) if screen.styled else None
         self._open_stream = ""
         """What is being streamed: `text`, `thinking`, or nothing."""
@@ -217,6 +220,15 @@ class LiveView(EventRenderer):
             self._show_proposed_call(call)
 
     @override
+    def _show_proposed_call(self, call: ToolCall) -> None:
+        if not call.name.startswith("undo_"):
+            super()._show_proposed_call(call)
+            return
+        # Its arguments are those of the call that is undone, and would read as if made again.
+        self._call_names[call.id] = call.name
+        self._last_call_id = ""
+
+    @override
     def _show_progress(self, call: CallView) -> None:
         self._status.set_note(call.progress)
 
@@ -288,6 +300,8 @@ class LiveView(EventRenderer):
             return
         is_diff = call.name == "edit"
         lines = _result_lines(result)
+        if is_diff and self._has_shown_diff is not None and self._has_shown_diff(call.id):
+            del lines[1:]
         first, *others = lines[: DIFF_LINES if is_diff else RESULT_LINES] or [NO_OUTPUT]
         self._screen.begin_line(self._screen.glyphs.result, style)
         first = self._screen.trim_to_width(self._call_label(call.id) + first, 2)

@@ -83,9 +83,9 @@ def show_whole_call(screen: Screen, question: Question) -> None:
             write_wrapped(screen, [(CALL_STYLE, line.expandtabs(4))], "    ")
 
 
-def show_preview(screen: Screen, preview: CallPreview) -> None:
-    """Write what a call would change as things are now, with the lines that differ."""
-    write_wrapped(screen, [(QUIET, f"as things are now: {reveal_line(preview.note)}")], "  ")
+def show_preview(screen: Screen, preview: CallPreview, label: str = "as things are now: ") -> None:
+    """Write what a call would change, with the lines that differ."""
+    write_wrapped(screen, [(QUIET, f"{label}{reveal_line(preview.note)}")], "  ")
     for line in preview.diff.split("\n") if preview.diff else ():
         style = {"+": GOOD, "-": BAD}.get(line[:1], QUIET)
         write_wrapped(screen, [(style, reveal_line(line).expandtabs(4))], "    ")

@@ -7,8 +7,8 @@ nothing lost: a closed terminal is not a "no".
 
 import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -64,6 +64,9 @@ class QuestionPrompt:
         self._one_at_a_time = asyncio.Lock()
         self._postponed = False
         """The person said "later": the other questions of this run are not asked either."""
+        self._diffs_shown: set[str] = set()
+        """The calls of this run that were allowed with the whole difference on the page."""
+        self._answer_first: Callable[[Question], Awaitable[PersonAnswer | None]] | None = None
 
     def use_tools(self, specs: Sequence[ToolSpec], preview: PreviewFunction | None = None) -> None:
         """Check patterns and edited arguments against these tools from now on.
@@ -94,9 +97,28 @@ class QuestionPrompt:
     def start_run(self) -> None:
         """Ask the questions of the next run, even if those of the last one were postponed."""
         self._postponed = False
+        self._diffs_shown.clear()
+
+    def has_shown_diff(self, call_id: str) -> bool:
+        """Return whether a call was allowed with the whole difference on the page."""
+        return call_id in self._diffs_shown
+
+    @contextmanager
+    def answer_by(
+        self, answer: Callable[[Question], Awaitable[PersonAnswer | None]]
+    ) -> Generator[None]:
+        """Answer by this function in the block; the person is asked only if it returns None."""
+        self._answer_first = answer
+        try:
+            yield
+        finally:
+            self._answer_first = None
 
     async def __call__(self, question: Question) -> PersonAnswer | None:
         """The person's answer; None for "later", which suspends the run."""
+        known = await self._answer_first(question) if self._answer_first else None
+        if known is not None:
+            return known
         self._waiting.append(question)
         try:
             # The other questions of the same step are asked at the same time: let them come.
@@ -113,11 +135,14 @@ class QuestionPrompt:
         async with self._hold() as give_back:
             with self._status.pause():
                 try:
-                    reply = await self._ask_until_answered(question, give_back)
+                    preview = await self._find_preview(question)
+                    reply = await self._ask_until_answered(question, preview, give_back)
                 finally:
                     self._screen.end_line()
         # What a running call asks cannot wait, and says nothing about the run's other questions.
         self._postponed = reply is None and not question.is_live
+        if isinstance(reply, Allow | AllowAlways) and preview is not None and preview.is_whole:
+            self._diffs_shown.add(question.call.id)
         self._seen_calls.append((question.call.name, question.arguments))
         del self._seen_calls[:-EARLIER_CALLS_MAX]
         return reply
@@ -134,9 +159,8 @@ class QuestionPrompt:
             screen.write_line(screen.clip_to_line(reveal_line(call), 3), mark=f"{number:>3}")
 
     async def _ask_until_answered(
-        self, question: Question, give_back: GiveBack | None
+        self, question: Question, preview: CallPreview | None, give_back: GiveBack | None
     ) -> PersonAnswer | None:
-        preview = await self._find_preview(question)
         self._show_waiting()
         hidden_lines = self._show_question(question, preview=preview)
         if give_back is not None:

@@ -1,4 +1,4 @@
-"""`windlass resume` finishes a run that was killed or waits; `windlass undo` undoes what it did."""
+"""`windlass resume`: finish a run that was killed or waits."""
 
 import asyncio
 import sys
@@ -69,70 +69,6 @@ def resume(
     else:
         work = _resume_one(context, session, flags, consent)
     sys.exit(asyncio.run(work))
-
-
-@click.command(
-    epilog="""\b
-Examples:
-  windlass undo                    the last run of this folder that can be undone
-  windlass undo a83f90 --run 2     one run of a session, by part of its name"""
-)
-@click.argument("session", required=False)
-@click.option("--run", "number", type=click.IntRange(min=1), help="The run; the last by default.")
-@agent_options
-@click.option(
-    "--output-format",
-    type=click.Choice(OUTPUT_FORMATS),
-    default="text",
-    help="What is printed: what was undone, one JSON object, or a line of JSON per event.",
-)
-@show_options
-def undo(
-    session: str | None,
-    number: int | None,
-    output_format: OutputFormat,
-    quiet: bool,
-    **given: Any,  # noqa: ANN401 - the shared options, by name
-) -> None:
-    """Undo what a run did, the last call first.
-
-    Files get back their earlier content, unless they were changed since. What other tools did is
-    undone if they can do it. Shell commands cannot be undone. The policy decides about each call,
-    as when it was made. Runs that a program started with an agent of its own are undone by that
-    program.
-    """
-    flags = collect_flags(given)
-    context = load_context(flags, output_format=output_format, quiet=quiet, trust=given["trust"])
-    sys.exit(asyncio.run(_undo_one(context, session, number, flags)))
-
-
-async def _undo_one(
-    context: CommandContext, session: str | None, number: int | None, flags: Mapping[str, object]
-) -> int:
-    async with context.open_journal() as journal:
-        if session is None:
-            summary = await find_latest(journal, context.agent.folder)
-        else:
-            summary = await find_session(journal, session)
-        name = summary.session
-        facts = await journal.read(name)
-        if explain_program_run(name, facts):
-            raise ConfigError(
-                f"session {name} is not undone from here: its runs belong to a program, whose "
-                f'tools this command does not have. The program calls agent.undo("{name}")'
-            )
-        agent = await load_recorded_agent(journal, name, flags, open_folder=context.open_folder)
-        context = replace(context, agent=agent)
-        context.terminal.live.learn_calls(facts)
-        async with context.open_session(journal) as opened:
-            result = await context.terminal.drive_run(
-                opened.agent,
-                name,
-                lambda watch: opened.agent.undo(
-                    name, run=number, caller=find_login_name(), on_event=watch
-                ),
-            )
-    return context.terminal.report_result(result, context.agent.settings.model)
 
 
 async def _resume_one(

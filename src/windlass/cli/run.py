@@ -153,10 +153,11 @@ async def run_once(
 ) -> int:
     """Do one run, show it, and return its exit code."""
     terminal = context.terminal
+    agent = context.agent
     async with context.open_session(journal) as opened:
         parts = prompt.parts
         if opened.toolbox.specs and not await journal.read(session):
-            parts = (*parts, describe_surroundings(context.agent.folder))
+            parts = (*parts, describe_surroundings(agent.folder, agent.project.environ))
         result = await terminal.drive_run(
             opened.agent,
             session,
@@ -165,14 +166,12 @@ async def run_once(
                 session=session,
                 on_event=watch,
                 caller=find_login_name(),
-                context=launch_context(context.agent, prompt.typed),
+                context=launch_context(agent, prompt.typed),
                 labels=prompt.labels,
             ),
             is_kept=journal.is_kept,
         )
-    return terminal.report_result(
-        result, context.agent.settings.model, show_session=journal.is_kept
-    )
+    return terminal.report_result(result, agent.settings.model, show_session=journal.is_kept)
 
 
 async def _choose_session(journal: ManagedJournal, folder: Path, choice: SessionChoice) -> str:

@@ -66,7 +66,8 @@ class StatusLine:
         if view.run is not None:
             self._ledger = view.run.ledger
         if view.attempt is not None and view.attempt is not before.attempt:
-            self._step = view.attempt.step
+            # The place in this run, as the summary counts, and not in the session.
+            self._step = view.run.steps + 1 if view.run is not None else view.attempt.step
             self._set_activity("waiting for the model")
         if view.reply is not None and view.reply is not before.reply:
             self._follow_reply(before.reply, view.reply)

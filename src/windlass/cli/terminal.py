@@ -20,7 +20,7 @@ from windlass.lazy_modules import LazyModules, lazy_attributes
 
 
 if TYPE_CHECKING:
-    from prompt_toolkit.output import Output as Output
+    from prompt_toolkit.output import ColorDepth as ColorDepth, Output as Output
     from windlass.cli.list_picker import pick_from_list as pick_from_list
 
 LAZY_MODULES: LazyModules = {
@@ -131,7 +131,21 @@ def make_line_output() -> "Output | None":
         columns, rows = shutil.get_terminal_size()
         return Size(rows=rows, columns=columns)
 
-    return Vt100_Output(sys.stdout, measure, enable_bell=False, enable_cpr=False)
+    return Vt100_Output(
+        sys.stdout,
+        measure,
+        default_color_depth=find_color_depth(),
+        enable_bell=False,
+        enable_cpr=False,
+    )
+
+
+def find_color_depth() -> "ColorDepth | None":
+    """No colours with `NO_COLOR`, and otherwise those that the terminal has."""
+    from prompt_toolkit.output import ColorDepth  # noqa: PLC0415 - as above
+    from rich.console import Console  # noqa: PLC0415
+
+    return ColorDepth.DEPTH_1_BIT if Console().no_color else None
 
 
 async def choose_from_list(question: str, rows: Sequence[str]) -> int | None:

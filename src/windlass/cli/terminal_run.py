@@ -136,7 +136,8 @@ class TerminalRun:
             print(strip_controls(text))
         elif self.quiet:
             print(replace_control_chars(text))
-        else:
+        elif not result.is_undo:
+            # What was undone is on the page already, call by call.
             self.live.ensure_reply_shown(text)
 
 
@@ -256,6 +257,7 @@ def open_terminal(
     on_stdout = output_format == "text" and sys.stdout.isatty()
     screen = Screen(page or (sys.stdout if on_stdout else sys.stderr), has_footer=page is None)
     status = StatusLine(screen)
-    live = LiveView(screen, status, thinking=thinking, with_text=on_stdout)
     question_prompt = QuestionPrompt(screen, status, Keyboard()) if has_keyboard() else None
+    seen = question_prompt.has_shown_diff if question_prompt is not None else None
+    live = LiveView(screen, status, thinking=thinking, with_text=on_stdout, has_shown_diff=seen)
     return TerminalRun(screen, status, live, question_prompt, output_format, quiet)

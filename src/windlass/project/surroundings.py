@@ -7,20 +7,28 @@ commits, and of a branch only a name that looks like one.
 
 import platform
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
 from windlass.core.messages import TextPart
+from windlass.models.reply_cache import FOLDER_VARIABLE
 from windlass.project.git_reader import run_git
 
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,79}")
 
 
-def describe_surroundings(folder: Path, now: datetime | None = None) -> TextPart:
-    """The part for the first message of a session that works in a folder."""
+def describe_surroundings(
+    folder: Path, environ: Mapping[str, str], now: datetime | None = None
+) -> TextPart:
+    """The part for the first message of a session that works in a folder.
+
+    With a cache of replies there is no date in it: the same prompt would be another one each time.
+    """
     here = now or datetime.now().astimezone()
+    date = f"Date: {here:%A, %Y-%m-%d %H:%M %z}".rstrip()
     lines = [
-        f"Date: {here:%A, %Y-%m-%d %H:%M %z}".rstrip(),
+        *(() if environ.get(FOLDER_VARIABLE) else (date,)),
         f"System: {platform.system()} {platform.release()} ({platform.machine()})",
         f"Folder: {folder}",
         f"Git: {describe_git(folder)}",

@@ -137,3 +137,11 @@ def _is_completable(buffer: Buffer) -> bool:
     """Whether Tab completes a command or a file here."""
     word = buffer.document.get_word_before_cursor(WORD=True)
     return word.startswith("@") or buffer.text.startswith("/")
+
+
+def strip_quotes(text: str) -> str:
+    """Return the text between triple quotes, if it is quoted like that."""
+    stripped = text.strip()
+    if len(stripped) >= 2 * len(TRIPLE_QUOTES) and stripped.startswith(TRIPLE_QUOTES):
+        return stripped.removeprefix(TRIPLE_QUOTES).removesuffix(TRIPLE_QUOTES).strip("\n")
+    return text

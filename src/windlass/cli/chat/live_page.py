@@ -16,6 +16,8 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.output.vt100 import Vt100_Output
 from typing_extensions import override
 
+from windlass.cli.terminal import find_color_depth
+
 RESET_TERMINAL = "\x1b[?2004l\x1b[?25h\x1b[?7h\x1b[0m"
 """Ends bracketed paste, shows the cursor, wraps lines and ends all colours."""
 
@@ -51,7 +53,13 @@ class LivePage(io.StringIO):
         super().__init__()
         self._terminal = terminal
         # The terminal is not asked where its cursor is: its answer would come as typed keys.
-        self.output = HeldOutput(terminal, self._measure, enable_bell=False, enable_cpr=False)
+        self.output = HeldOutput(
+            terminal,
+            self._measure,
+            default_color_depth=find_color_depth(),
+            enable_bell=False,
+            enable_cpr=False,
+        )
         self._prompt: Application[Any] | None = None
         self._is_live = False
         self.open_line = ""

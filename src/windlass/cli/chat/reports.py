@@ -10,7 +10,7 @@ from windlass.cli.screen import BAD, CALL_STYLE, GOOD, PERSON, QUIET
 from windlass.cli.session_picker import format_age
 from windlass.core.decide.reserving import estimate_tokens
 from windlass.core.errors import ConfigError
-from windlass.core.events import Fact
+from windlass.core.events import Fact, RunStarted
 from windlass.core.fold.run import fold
 from windlass.core.phrases import format_count
 from windlass.core.projection.entries import PromptEntry
@@ -24,6 +24,8 @@ from windlass.project.agents import configured_servers
 from windlass.project.git_reader import run_git
 
 BAR_CELLS = 30
+TOKEN_BYTES_MAX = 6
+"""A count of fewer tokens than one for so many bytes leaves something out."""
 DIFF_LINES_MAX = 400
 CONTINUED_LINES = 12
 RESULT_CHARS_MAX = 2_000
@@ -32,13 +34,23 @@ RESULT_CHARS_MAX = 2_000
 
 async def show_context(chat: ChatState, _opened: AgentSession, _argument: str) -> None:
     """Write how much of the model's context is used, and by what."""
-    state = fold(chat.session, await chat.journal.read(chat.session))
+    facts = await chat.journal.read(chat.session)
+    state = fold(chat.session, facts)
+    while state.run is not None and state.run.is_undo:
+        # An undo asks no model, and has tools of its own.
+        starts = [at for at, fact in enumerate(facts) if isinstance(fact, RunStarted)]
+        facts = facts[: starts[-1]]
+        state = fold(chat.session, facts)
     if state.setup is None:
         chat.show_note("Nothing was sent to the model yet.")
         return
     model = state.setup.model
-    used = round(estimate_tokens(state, model.name))
-    fixed = round(used * state.fixed / max(1, state.fixed + state.size))
+    whole = max(1, state.fixed + state.size)
+    # Some servers leave the tools out of what they count.
+    used = round(max(estimate_tokens(state, model.name), whole / TOKEN_BYTES_MAX))
+    instructions = round(used * len(state.setup.instructions.encode()) / whole)
+    tools = round(used * state.fixed / whole) - instructions
+    talk = used - instructions - tools
     line = f"about {used:,} tokens"
     if model.window:
         filled = min(BAR_CELLS, round(BAR_CELLS * used / model.window))
@@ -47,8 +59,9 @@ async def show_context(chat: ChatState, _opened: AgentSession, _argument: str) -
         line += f" of {model.window:,}  [{bar}]  {left:,} left"
     chat.screen.write_line(line)
     rows = [
-        ("instructions and tools", f"{fixed:,}"),
-        ("conversation", f"{used - fixed:,} in {format_count(len(state.shown), 'message')}"),
+        ("instructions", f"{instructions:,}"),
+        ("tools", f"{tools:,} in {format_count(len(state.offered), 'tool')}"),
+        ("conversation", f"{talk:,} in {format_count(len(state.shown), 'message')}"),
     ]
     if state.shown_from:
         rows.append(("left out", format_count(state.shown_from, "earlier message")))

@@ -3,13 +3,10 @@
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from windlass.agent.agent import Agent
 from windlass.cli.chat.commands import (
     SLASH_COMMANDS,
     change_mode,
@@ -18,10 +15,11 @@ from windlass.cli.chat.commands import (
     run_slash_command,
 )
 from windlass.cli.chat.completion import ChatCompleter
-from windlass.cli.chat.keys import TRIPLE_QUOTES
+from windlass.cli.chat.keys import strip_quotes
 from windlass.cli.chat.live_page import LivePage
 from windlass.cli.chat.prompt_line import PromptFrame, PromptLine
 from windlass.cli.chat.references import ExpandedPrompt, expand_prompt, run_shell_command
+from windlass.cli.chat.runs import ChatRuns
 from windlass.cli.chat.server_prompts import prompt_commands
 from windlass.cli.chat.state import (
     ChatState,
@@ -30,25 +28,18 @@ from windlass.cli.chat.state import (
     ServerPromptTask,
     UndoTask,
 )
-from windlass.cli.output import show_answer_commands, show_summary
 from windlass.cli.screen import CALL_STYLE, PERSON, QUIET
 from windlass.cli.status import format_context_left, format_usd
 from windlass.cli.terminal import keep_typed_keys
-from windlass.core.errors import NothingToDo, RunUnfinished, SessionBusy, WindlassError
-from windlass.core.fold.run import fold
+from windlass.core.errors import RunUnfinished, WindlassError
 from windlass.core.messages import TextPart
-from windlass.core.result import RunResult
 from windlass.environ import find_login_name, xdg_folder
 from windlass.logs import forward_warnings
-from windlass.ports import Watcher
 from windlass.project.agent_session import AgentSession
 from windlass.project.launches import launch_context
 from windlass.project.surroundings import describe_surroundings
 
 HISTORY_FILE = "prompts"
-SETTLE_TRIES = 20
-SETTLE_S = 0.1
-"""How often, and in which intervals, the end of a stopped run is looked for."""
 SHOWN_LINES_MAX = 12
 """Lines of a sent prompt that stay on the page."""
 PLAN_NOTE = (
@@ -57,8 +48,6 @@ PLAN_NOTE = (
 )
 ACCEPT_PROMPT = "The plan is accepted. Carry it out."
 PLAN_KEYS = "y carry it out, asking me   e carry it out, edits allowed   n go on planning"
-
-RunWork = Callable[[Watcher], Awaitable[RunResult[Any]]]
 
 
 class ChatSession:
@@ -80,8 +69,8 @@ class ChatSession:
             completer=ChatCompleter(self._commands, complete_argument, state.context.agent.folder),
             vi_keys=settings.editing == "vi",
         )
+        self._runs = ChatRuns(state, None if page is None else self._prompt, self._frame)
         self._greeted_model = ""
-        self._was_stopped = False
         # In raw mode, Ctrl-C is a key: it becomes the signal that a run listens to.
         self._prompt.actions.interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)
 
@@ -136,14 +125,14 @@ class ChatSession:
             case ServerPromptTask(prompt):
                 await self._guard(self._run_parts(opened, prompt, typed=""))
             case ResumeTask(consent):
-                await self._guard(self._resume(opened, consent=consent))
+                await self._guard(self._runs.resume(opened, consent=consent))
             case UndoTask():
-                await self._guard(self._undo(opened))
+                await self._guard(self._runs.undo(opened))
 
     async def _handle_input(
         self, opened: AgentSession, text: str, *, is_typed: bool = True
     ) -> None:
-        text = _strip_quotes(text)
+        text = strip_quotes(text)
         if not text.strip():
             return
         self._show_typed(text)
@@ -205,13 +194,13 @@ class ChatSession:
         chat = self._chat
         agent = chat.context.agent
         await self._take_changed_tools(opened)
-        await self._end_stopped_run(opened.agent)
+        await self._runs.end_stopped_run(opened.agent)
         parts = prompt.parts
         if chat.mode == "plan":
             parts = (*parts, TextPart(PLAN_NOTE, by_program=True))
         if opened.toolbox.specs and not await chat.journal.read(chat.session):
-            parts = (*parts, describe_surroundings(agent.folder))
-        result = await self._drive_run(
+            parts = (*parts, describe_surroundings(agent.folder, agent.project.environ))
+        result = await self._runs.drive(
             opened,
             lambda watch: opened.agent.run(
                 parts,
@@ -242,97 +231,6 @@ class ChatSession:
         self._commands.clear()
         self._commands.update({name: command.about for name, command in SLASH_COMMANDS.items()})
         self._commands.update(prompt_commands(opened.servers))
-
-    async def _end_stopped_run(self, agent: Agent[Any]) -> None:
-        """Make sure that the run that a person stopped has ended in the journal too.
-
-        A stopped run releases the terminal at once. On a slow disk its end is recorded later.
-        """
-        chat = self._chat
-        if not self._was_stopped:
-            return
-        self._was_stopped = False
-        for _ in range(SETTLE_TRIES):
-            if not fold(chat.session, await chat.journal.read(chat.session)).is_active:
-                return
-            await asyncio.sleep(SETTLE_S)
-        with suppress(NothingToDo, SessionBusy):
-            await agent.abandon(chat.session, "interrupted")
-
-    async def _resume(self, opened: AgentSession, *, consent: bool) -> None:
-        chat = self._chat
-        try:
-            await self._drive_run(
-                opened,
-                lambda watch: opened.agent.resume(chat.session, consent=consent, on_event=watch),
-            )
-        except NothingToDo:
-            chat.show_note(f"Session {chat.session} has no open run. Continue with a prompt.")
-
-    async def _undo(self, opened: AgentSession) -> None:
-        session = self._chat.session
-        person = find_login_name()
-        await self._drive_run(
-            opened,
-            lambda watch: opened.agent.undo(session, caller=person, on_event=watch),
-        )
-
-    async def _drive_run(self, opened: AgentSession, work: RunWork) -> RunResult[Any]:
-        """Do a run, and take what is typed meanwhile."""
-        chat = self._chat
-        terminal = chat.context.terminal
-
-        async def work_and_listen(watch: Watcher) -> RunResult[Any]:
-            if self._page is None:
-                return await work(watch)
-            self._frame.is_running = True
-            listening = asyncio.create_task(self._listen(opened.agent))
-            try:
-                return await work(watch)
-            finally:
-                self._frame.is_running = False
-                listening.cancel()
-                await self._prompt.stop()
-                with suppress(asyncio.CancelledError):
-                    await listening
-
-        result = await terminal.drive_run(
-            opened.agent,
-            chat.session,
-            work_and_listen,
-            is_kept=chat.journal.is_kept,
-            is_chat=True,
-        )
-        chat.last_view = terminal.live.last_view
-        terminal.live.ensure_reply_shown(result.text if result.completed else "")
-        chat.usage.add_run(result)
-        self._was_stopped = result.outcome == "cancelled"
-        if result.outcome == "suspended":
-            show_answer_commands(chat.screen, chat.session, result.questions)
-        chat.screen.write_line()
-        show_summary(chat.screen, result, show_session=False)
-        chat.screen.write_line()
-        return result
-
-    async def _listen(self, agent: Agent[Any]) -> None:
-        """Take what is typed during a run: for the run itself, or for afterwards."""
-        while True:
-            typed = await self._prompt.read()
-            text = _strip_quotes(typed.text)
-            if typed.action not in ("send", "queue") or not text.strip():
-                continue
-            if typed.action == "queue" or text[0] in "/!" or not await self._steer(agent, text):
-                self._chat.tasks.append(PromptTask(text))
-
-    async def _steer(self, agent: Agent[Any], text: str) -> bool:
-        """Send a message to the run. Returns whether it was still running."""
-        prompt = expand_prompt(text, self._chat.context.agent.folder, self._chat.notes)
-        try:
-            await agent.steer(self._chat.session, prompt.parts, by=find_login_name())
-        except NothingToDo:
-            return False
-        self._chat.remember_typed(text)
-        return True
 
     def _format_waiting(self) -> list[str]:
         """What was typed and waits: for the next step of the run, or for its end."""
@@ -383,11 +281,3 @@ class ChatSession:
 def _exit_on_interrupt() -> None:
     """Let Ctrl-C exit again, before what no prompt and no run handles it for."""
     asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
-
-
-def _strip_quotes(text: str) -> str:
-    """Return the text between triple quotes, if it is quoted like that."""
-    stripped = text.strip()
-    if len(stripped) >= 2 * len(TRIPLE_QUOTES) and stripped.startswith(TRIPLE_QUOTES):
-        return stripped.removeprefix(TRIPLE_QUOTES).removesuffix(TRIPLE_QUOTES).strip("\n")
-    return text

@@ -6,11 +6,16 @@ that changed are kept, as a blob of the session, and none of them if they hold a
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 
 import msgspec
 
 from windlass.core.errors import ModelRetry
+from windlass.core.verdicts import CallPreview
+from windlass.ports import BlobStore
+from windlass.tools.files.edits import build_diff
 from windlass.tools.files.paths import MissingPath, quote_path
+from windlass.tools.files.reading import printable_name
 from windlass.tools.files.workspace import FileContent, Workspace
 from windlass.tools.run_context import RunContext
 
@@ -64,12 +69,7 @@ class FileSnapshots:
     async def restore(self, context: RunContext, path: str) -> str:
         """Take a change back. Raises ModelRetry if the file is not as the call left it."""
         undone = context.call.undoes if context.call else None
-        if undone is None or not undone.snapshot:
-            raise ModelRetry(
-                f"What {quote_path(path)} held before was not kept: it was too large, had a secret "
-                "in it, or the journal keeps no blobs. It was left as it is."
-            )
-        snapshot = msgspec.json.decode(undone.snapshot, type=FileSnapshot)
+        snapshot = _decode(path, undone.snapshot if undone is not None else "")
         middle = b""
         if snapshot.blob and context.blobs is not None:
             middle = await context.blobs.get_blob(context.session_id, snapshot.blob) or b""
@@ -78,22 +78,85 @@ class FileSnapshots:
     def _restore(self, path: str, snapshot: FileSnapshot, middle: bytes) -> str:
         name = quote_path(path)
         current = self.read_before(path)
-        found = "" if current is None else _hash(current.data)
-        if found == snapshot.before:
-            if current is None:
-                return f"{name} does not exist, as before."
-            return f"{name} has its former content already."
-        if current is None or found != snapshot.after:
-            raise ModelRetry(f"{name} was changed since. It was left as it is.")
-        if not snapshot.before:
+        data = None if current is None else current.data
+        former = _find_former(path, snapshot, middle, data)
+        if current is None or former == data:
+            content = (
+                "does not exist, as before" if data is None else "has its former content already"
+            )
+            return f"{name} {content}."
+        if former is None:
             self._workspace.delete_file(path, current.stamp)
             return f"Deleted {name}, which the call had created."
-        data = current.data
-        former = data[: snapshot.head] + middle + data[len(data) - snapshot.tail :]
-        if _hash(former) != snapshot.before:
-            raise ModelRetry(f"What {name} held before is not in this session. It was left alone.")
         self._workspace.write_file(path, former, current.stamp)
         return f"Restored {name}."
+
+    async def preview_restore(
+        self, blobs: BlobStore, session: str, changes: Sequence[tuple[str, str]]
+    ) -> list[CallPreview]:
+        """Return for each file what taking back changes of it, in this order, would do to it now.
+
+        A change is a path and its snapshot.
+        """
+        found: dict[str, bytes | None] = {}
+        former: dict[str, bytes | None] = {}
+        refused: dict[str, str] = {}
+        for path, text in changes:
+            if path not in found:
+                content = await asyncio.to_thread(self.read_before, path)
+                found[path] = former[path] = None if content is None else content.data
+            try:
+                snapshot = _decode(path, text)
+                middle = await blobs.get_blob(session, snapshot.blob) if snapshot.blob else b""
+                former[path] = _find_former(path, snapshot, middle or b"", former[path])
+            except ModelRetry as error:
+                refused[path] = str(error)
+        return [
+            CallPreview(refused[path], would_fail=True)
+            if path in refused
+            else _preview_change(path, found[path], former[path])
+            for path in found
+        ]
+
+
+def _find_former(
+    path: str, snapshot: FileSnapshot, middle: bytes, current: bytes | None
+) -> bytes | None:
+    """Return what a file held before a change; None if it did not exist.
+
+    Raises ModelRetry if the file is neither as the change left it nor as it was before.
+    """
+    name = quote_path(path)
+    found = "" if current is None else _hash(current)
+    if found == snapshot.before:
+        return current
+    if current is None or found != snapshot.after:
+        raise ModelRetry(f"{name} was changed since. It was left as it is.")
+    if not snapshot.before:
+        return None
+    former = current[: snapshot.head] + middle + current[len(current) - snapshot.tail :]
+    if _hash(former) != snapshot.before:
+        raise ModelRetry(f"What {name} held before is not in this session. It was left alone.")
+    return former
+
+
+def _preview_change(path: str, current: bytes | None, former: bytes | None) -> CallPreview:
+    name = quote_path(path)
+    if current == former:
+        return CallPreview(f"{name} stays as it is.")
+    if former is None:
+        return CallPreview(f"{name} is deleted: the run had created it.")
+    old, new = (data.decode("utf-8", "backslashreplace") for data in (current or b"", former))
+    return CallPreview(f"{name} is restored.", build_diff(old, new, printable_name(path)))
+
+
+def _decode(path: str, text: str) -> FileSnapshot:
+    if not text:
+        raise ModelRetry(
+            f"What {quote_path(path)} held before was not kept: it was too large, had a secret "
+            "in it, or the journal keeps no blobs. It was left as it is."
+        )
+    return msgspec.json.decode(text, type=FileSnapshot)
 
 
 def _encode(snapshot: FileSnapshot) -> str:
