@@ -131,12 +131,19 @@ mcp-servers: $(DEV) ## fetch the MCP servers that the tests talk to into .cache/
 node-clients: $(DEV) ## fetch the clients of other protocols from npm into .cache/node_clients
 	$(BIN)/python tests/support/node_clients.py
 
-browser: ## the browser that the tests of the page drive, with fonts, from the system's own packages
+browser: ## the browser sandboxes that the tests of the page drive, with fonts, from the system's own packages
 	@command -v chromium >/dev/null || { \
 		sudo=$$(test $$(id -u) = 0 || echo sudo); \
 		$$sudo apt-get update -qq && \
 		$$sudo apt-get install -y -qq --no-install-recommends \
 			chromium fonts-inter fonts-jetbrains-mono >/dev/null; }
+
+sandboxes: ## a container engine and an SSH server for the tests of sandboxes, from the system's own packages
+	@{ command -v podman && command -v sshd; } >/dev/null || { \
+		sudo=$$(test $$(id -u) = 0 || echo sudo); \
+		$$sudo apt-get update -qq && \
+		$$sudo apt-get install -y -qq --no-install-recommends \
+			podman runc busybox-static openssh-server >/dev/null; }
 
 page-types: $(DEV) ## the types of the page's modules, by TypeScript from npm, pinned
 	$(BIN)/python tests/support/page_types.py

@@ -60,7 +60,7 @@ PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
     "server": (20_500, 108),
     "telemetry": (1_130, 8),
     "testing": (5_680, 27),
-    "tools": (15_800, 84),
+    "tools": (16_250, 85),
     "windlass": (1_790, 9),
 }
 """Lines and modules of each package; `windlass` is what is beside the packages."""

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         open_shell as open_shell,
         shell_tools as shell_tools,
     )
+    from windlass.tools.shell.tiers import Container as Container, RemoteMachine as RemoteMachine
     from windlass.tools.todo import todo_tool as todo_tool
     from windlass.tools.toolbox import Toolbox as Toolbox
     from windlass.tools.unavailable import ToolUnavailable as ToolUnavailable
@@ -93,6 +94,7 @@ LAZY_MODULES: LazyModules = {
     "windlass.tools.shell.interpreter": "PythonLimits python_tool",
     "windlass.tools.shell.sandbox": "Sandbox",
     "windlass.tools.shell.shell_tools": "ShellLimits WorkspaceShell open_shell shell_tools",
+    "windlass.tools.shell.tiers": "Container RemoteMachine",
     "windlass.tools.todo": "todo_tool",
     "windlass.tools.toolbox": "Toolbox",
     "windlass.tools.unavailable": "ToolUnavailable",

@@ -275,14 +275,15 @@ class ShellJob:
     ) -> CommandOrder:
         return CommandOrder(
             argv=sandbox.wrap_command(argv, [self._reaper.folder], filtered=bool(socket_filter)),
-            env={**sandbox.build_environment(), MARKER: self._marker},
+            env={**sandbox.process_environment(), MARKER: self._marker},
             cwd=str(sandbox.root),
-            wrapped=sandbox.tier == "bubblewrap",
+            wrapped=sandbox.tier != "process",
             runtime=os.getpid(),
             timeout_s=self._limits.timeout_s,
             grace_s=self._limits.grace_s,
-            limits=sandbox.options.limits,
+            limits=sandbox.process_limits,
             filter_hex=socket_filter.hex(),
+            holds_stdin=sandbox.tier == "ssh",
         )
 
     def _clean_up(self, *, sweep: bool) -> None:

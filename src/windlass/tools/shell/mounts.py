@@ -139,6 +139,21 @@ class MountPlan:
             flags += _mount_arguments(mounts[path], str(path))
         return flags
 
+    def list_guards(self) -> dict[Path, str]:
+        """Return what is hidden or protected in the paths that are opened, and by which mount.
+
+        For a container, in which there is nothing else of this machine.
+        """
+        writable = [_resolve_path(path) for path in (*self.writable, self.root)]
+        readable = [_resolve_path(path) for path in self.readable]
+        guarded = self._guard_paths(readable, writable, [Path("/")])
+        opened = (*readable, *writable)
+        return {
+            path: mount
+            for path, mount in guarded.items()
+            if _is_below(path, opened) and path not in opened
+        }
+
     def _guard_paths(
         self, readable: Sequence[Path], writable: Sequence[Path], covered: Sequence[Path]
     ) -> dict[Path, str]:

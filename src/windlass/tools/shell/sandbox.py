@@ -2,8 +2,8 @@
 
 Invariant: a sandbox is in force only if it was seen to work, and every result says so. With
 bubblewrap there is no network, only the workspace is writable, and home folders, /run and /tmp are
-empty. Without it, a command is an ordinary process with a short environment, and is never called
-sandboxed.
+empty. A container, or another machine, is used where a program asks for it (`tiers.py`). Without
+any, a command is an ordinary process with a short environment, and is never called sandboxed.
 """
 
 import importlib.util
@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,8 +23,16 @@ from windlass.tools.helper_programs import base_python, find_program, python_com
 from windlass.tools.shell.mounts import MountPlan, is_changeable, reserve_private_files
 from windlass.tools.shell.socket_filter import build_socket_filter
 from windlass.tools.shell.supervisor import FILTER_FD
+from windlass.tools.shell.tiers import (
+    Container,
+    ContainerRunner,
+    RemoteMachine,
+    RemoteRunner,
+    find_runner,
+    wrapper_environment,
+)
 
-SandboxTier = Literal["bubblewrap", "process"]
+SandboxTier = Literal["bubblewrap", "container", "ssh", "process"]
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROBE_TIMEOUT_S = 10.0
@@ -46,6 +54,7 @@ _LIBRARY_FOLDERS = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
     *("/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
 )
+_UNCONFINED: frozenset[SandboxTier] = frozenset(("process",))
 _SANDBOX_UID = "1000"
 """If the runtime runs as root, a command has this user id inside of the sandbox."""
 
@@ -77,8 +86,19 @@ class Sandbox:
     """Address space of each process, in bytes."""
     cpu_s: int | None = None
     """Processor time of each process, in seconds."""
-    require: SandboxTier | None = None
-    """Raise ConfigError if this tier does not work here. None takes the strongest that works."""
+    require: SandboxTier | Collection[SandboxTier] | None = None
+    """Raise ConfigError if none of these tiers is in force. None accepts any."""
+    container: Container | None = None
+    """Run commands in containers of an image instead of in bubblewrap."""
+    remote: RemoteMachine | None = None
+    """Run commands on another machine."""
+
+    @property
+    def required_tiers(self) -> frozenset[SandboxTier]:
+        """The tiers that are accepted; empty if any is."""
+        if self.require is None or not isinstance(self.require, str):
+            return frozenset(self.require or ())
+        return frozenset((self.require,))
 
     @property
     def limits(self) -> dict[str, int]:
@@ -108,26 +128,46 @@ class ActiveSandbox:
     probe: BubblewrapProbe
     environ: Mapping[str, str] = field(repr=False)
     """The environment from which `Sandbox.pass_env` chooses."""
+    runner: ContainerRunner | RemoteRunner | None = None
+    """What runs commands elsewhere, if a program asked for it."""
 
     @property
     def tier(self) -> SandboxTier:
+        if self.runner is not None:
+            return self.runner.tier
         return "process" if self.probe.fault else "bubblewrap"
 
     @property
     def has_network(self) -> bool:
-        """Whether a command can reach the network: only bubblewrap can prevent it."""
-        return self.options.network or self.tier == "process"
+        """Whether a command can reach a network: on another machine nothing here prevents it."""
+        return self.options.network or self.tier in {"process", "ssh"}
+
+    @property
+    def shell_program(self) -> str | None:
+        """The shell inside of the container or on the other machine; None if it is this one's."""
+        return self.runner.settings.shell if self.runner else None
+
+    @property
+    def process_limits(self) -> dict[str, int]:
+        """The limits of the process that is started here, which elsewhere is only a client."""
+        return {} if self.runner else self.options.limits
 
     @property
     def short_text(self) -> str:
         """A few words that end each result."""
         if self.tier == "process":
             return "no sandbox"
-        return f"bubblewrap, network {'on' if self.has_network else 'off'}"
+        name = self.runner.name if self.runner else "bubblewrap"
+        return f"{name}, network {'on' if self.has_network else 'off'}"
 
     @property
     def notice(self) -> str:
         """What a person must know who is asked about a command."""
+        if isinstance(self.runner, RemoteRunner):
+            place = self.runner.settings
+            return (
+                f"It runs on {place.host} in {place.folder}, with all rights of the account there."
+            )
         if self.tier == "process":
             return (
                 "There is no sandbox here: the command can read and change whatever you can, and "
@@ -141,6 +181,8 @@ class ActiveSandbox:
 
     def describe(self) -> str:
         """Return a line for a person."""
+        if self.runner is not None:
+            return f"{self.tier}: {self.short_text}"
         if self.tier == "process":
             return (
                 "process: commands are not confined; files and network are open to them "
@@ -155,7 +197,7 @@ class ActiveSandbox:
     def socket_filter(self, *, background: bool) -> bytes:
         """Return the filter that keeps a command away from Unix sockets; empty to allow them."""
         allowed = self.options.unix_sockets
-        if self.tier == "process" or allowed or (allowed is None and not background):
+        if self.tier != "bubblewrap" or allowed or (allowed is None and not background):
             return b""
         return build_socket_filter()
 
@@ -166,6 +208,9 @@ class ActiveSandbox:
 
         `filtered`: bubblewrap finds a filter for system calls at `FILTER_FD`.
         """
+        if self.runner is not None:
+            plan, env = self._plan_mounts(hidden), self.build_environment()
+            return self.runner.wrap(argv, plan, env, self.options.limits)
         if self.tier == "process":
             return argv
         reserve_private_files((self.root, *self.options.writable))
@@ -177,6 +222,8 @@ class ActiveSandbox:
 
     def shows(self, path: Path) -> bool:
         """Whether a command finds the file at this path."""
+        if self.runner is not None:
+            return False
         return self.tier == "process" or self._plan_mounts().shows(path)
 
     def _plan_mounts(self, hidden: Iterable[Path] = ()) -> MountPlan:
@@ -196,7 +243,9 @@ class ActiveSandbox:
         )
 
     def build_environment(self) -> dict[str, str]:
-        """Return the whole environment of a command."""
+        """Return the whole environment of a command; elsewhere, with nothing of this machine's."""
+        if self.runner is not None:
+            return {"LANG": "C.UTF-8", **_NON_INTERACTIVE_ENV, **self.options.env}
         defaults = {
             "PATH": DEFAULT_PATH,
             "HOME": "/tmp",  # noqa: S108 - the sandbox has its own /tmp
@@ -207,6 +256,12 @@ class ActiveSandbox:
             name: self.environ[name] for name in self.options.pass_env if name in self.environ
         }
         return {**defaults, **passed, **self.options.env}
+
+    def process_environment(self) -> dict[str, str]:
+        """Return the environment of the process that is started here."""
+        if self.runner is not None:
+            return wrapper_environment(self.environ)
+        return self.build_environment()
 
 
 def activate_sandbox(
@@ -225,16 +280,22 @@ def activate_sandbox(
             "unix_sockets=False cannot be enforced on this kind of processor: leave it out, or "
             "run in a container"
         )
-    if options.require == "process":
+    runner = find_runner(options.container, options.remote, environ or {})
+    wanted = options.required_tiers
+    if runner is not None:
+        probe = BubblewrapProbe("", "", "commands run elsewhere")
+    elif wanted == _UNCONFINED:
         probe = BubblewrapProbe("", "", "bubblewrap is switched off by require='process'")
     else:
         probe = probe_bubblewrap(network=options.network, root=root)
-    if probe.fault and options.require == "bubblewrap":
+    active = ActiveSandbox(root.resolve(), options, probe, environ or {}, runner)
+    if wanted and active.tier not in wanted:
+        found = probe.fault if active.tier == "process" else f"it is {active.tier}"
         raise ConfigError(
-            f"the sandbox must be bubblewrap, but {probe.fault}. Without it, commands are not "
-            "confined."
+            f"the sandbox must be {' or '.join(sorted(wanted))}, but {found}. Without it, commands "
+            "are not confined as required."
         )
-    return ActiveSandbox(root.resolve(), options, probe, environ or {})
+    return active
 
 
 def describe_sandbox(root: Path | None = None) -> str:

@@ -71,7 +71,7 @@ class WorkspaceShell:
         path = sandbox.build_environment().get("PATH", DEFAULT_PATH)
         places = os.pathsep.join((path, DEFAULT_PATH))
         found = (find_program(name, sandbox.root, places) for name in ("bash", "sh"))
-        program = next((program for program in found if program is not None), None)
+        program = sandbox.shell_program or next(filter(None, found), None)
         if program is None:
             raise ConfigError(f"neither bash nor sh was found in PATH={path}")
         self._program = program
@@ -214,7 +214,8 @@ def _build_bash(shell: WorkspaceShell) -> Tool[..., Any]:
     limits = shell.limits
     sandbox = shell.sandbox
     network = "" if sandbox.has_network else " There is no network."
-    writable = "" if sandbox.tier == "process" else " Only the workspace is writable."
+    is_confined = sandbox.tier in {"bubblewrap", "container"}
+    writable = " Only the workspace is writable." if is_confined else ""
 
     @tool(
         description=(

@@ -53,6 +53,7 @@ class CommandOrder:
         grace_s: float,
         limits: dict[str, int],
         filter_hex: str = "",
+        holds_stdin: bool = False,
     ) -> None:
         self.argv = argv
         self.env = env
@@ -67,6 +68,8 @@ class CommandOrder:
         self.limits = limits
         self.filter_hex = filter_hex
         """The filter for system calls that the wrapper reads from FILTER_FD; empty for none."""
+        self.holds_stdin = holds_stdin
+        """Standard input is a pipe without data that stays open as long as the supervisor lives."""
 
     def to_json_line(self) -> bytes:
         return json.dumps(vars(self)).encode() + b"\n"
@@ -81,6 +84,7 @@ class CommandSupervisor:
         self._status: int | None = None
         self._stop_requested = False
         self._command_pid = 0
+        self._stdin: tuple[int, int] | None = None
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
@@ -110,6 +114,8 @@ class CommandSupervisor:
     def _fork_command(self) -> str:
         """Fork, and return what went wrong before the command could start; empty if nothing did."""
         error_reader, error_writer = os.pipe()
+        if self._order.holds_stdin:
+            self._stdin = os.pipe()
         parent = os.getpid()
         self._command_pid = os.fork()
         if self._command_pid == 0:
@@ -138,7 +144,7 @@ class CommandSupervisor:
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             if signal.getsignal(number) not in (signal.SIG_DFL, None):
                 signal.signal(number, signal.SIG_DFL)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(self._stdin[0] if self._stdin else os.open(os.devnull, os.O_RDONLY), 0)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for name, limit in self._order.limits.items():
             resource.setrlimit(_RESOURCE_LIMITS[name], (limit, limit))
