@@ -99,7 +99,7 @@ def test_a_login_link_signs_in_for_reloads_and_new_tabs(
     context.on("request", lambda request: asked.append(request.url))
     page = context.new_page()
     page.goto(shared_service.address)
-    expect(page.locator(".empty")).to_contain_text("not signed in")
+    expect(page.locator(".empty")).to_contain_text("Sign in")
     link = shared_service.make_login_link()
     page.goto(link)
     expect(page.locator(LIVE)).to_contain_text("live")
@@ -196,7 +196,7 @@ def test_an_ended_sign_in_asks_for_a_new_one_and_keeps_the_address(
     expect(page.locator(".entry.end")).to_be_visible()
     own_service.sign_browsers_out()
     page.reload()
-    expect(page.locator(".empty")).to_contain_text("not signed in")
+    expect(page.locator(".empty")).to_contain_text("Sign in")
     assert page.url.endswith(f"/#/run/{session}")
     if place == "this tab":
         page.goto(own_service.make_login_link())
@@ -215,7 +215,7 @@ def test_an_open_page_notices_that_it_was_signed_out(
     expect(page.locator(LIVE)).to_contain_text("live")
     own_service.sign_browsers_out()
     page.goto(f"{own_service.address}/#/costs")
-    expect(page.locator(".empty")).to_contain_text("not signed in")
+    expect(page.locator(".empty")).to_contain_text("Sign in")
     expect(page.locator(LIVE)).to_contain_text("signed out")
 
 
@@ -228,3 +228,30 @@ def test_a_wrong_login_link_does_not_sign_a_browser_out(
     expect(page.locator(".toast")).to_contain_text("login link")
     expect(page.locator(LIVE)).to_contain_text("live")
     assert page.url.endswith("/#/costs")
+
+
+@pytest.mark.contract("W5")
+def test_a_reviewer_signs_in_with_a_token_and_answers_by_name(
+    own_service: ServedPage, browser: Browser
+) -> None:
+    session = own_service.run("fix the totals")
+    own_service.wait_for(session, "waiting")
+    made = own_service.ask(
+        "/tokens",
+        {"caller": "ann", "person": "ann", "grants": [{"role": "reviewer", "agents": ["builder"]}]},
+    )
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{own_service.address}/#/questions")
+    page.get_by_label("With your token").fill(made["secret"])
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator(".bar .person")).to_contain_text("ann")
+    page.get_by_role("button", name="Allow once").click()
+    # The next question of the same run.
+    expect(page.locator(".question-tool")).to_have_text("edit")
+    own_service.wait_for(session, "waiting", "completed")
+    page.goto(f"{own_service.address}/#/run/{session}")
+    expect(page.get_by_role("heading", name="There is no such session")).to_be_visible()
+    found = own_service.ask(f"/runs/{session}/explain")["lines"]
+    assert any("ann" in line for line in found)
+    context.close()

@@ -258,7 +258,7 @@ async def test_an_owner_sees_and_answers_its_own() -> None:
 
 SESSION_METHODS = {"append", "find_forgeries", "is_leased", "read", "read_mail", "verify"}
 """What a journal does to the session of any name."""
-READERS = {"api/health.py", "owned_reading.py", "schedules/serving.py", "session_cache.py"}
+READERS = {"api/agents.py", "owned_reading.py", "schedules/scheduler.py", "session_directory.py"}
 """They find sessions, take handles, or read the name that they made themselves."""
 
 

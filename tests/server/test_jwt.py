@@ -16,7 +16,7 @@ from typing_extensions import override
 from service import DirectClient
 from windlass import Agent
 from windlass.server import Service
-from windlass.server.dispatch import Dispatcher
+from windlass.server.dispatch import RECHECK_S, Dispatcher
 from windlass.server.jwt_tokens import (
     LEEWAY_S,
     JwtOptions,
@@ -24,7 +24,7 @@ from windlass.server.jwt_tokens import (
     read_claims,
 )
 from windlass.server.messages import StreamReply
-from windlass.server.tokens import RECHECK_S, TokenStore
+from windlass.server.tokens import TokenStore
 from windlass.testing import ScriptedModel, pause, say
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime]

@@ -11,8 +11,9 @@ from service import run_service
 from windlass import Agent, tool
 from windlass.gates import ask
 from windlass.journals import MemoryJournal
+from windlass.server.dispatch import RECHECK_S, RevocableChunks
 from windlass.server.messages import StreamReply
-from windlass.server.tokens import RECHECK_S, RevocableChunks, TokenStore
+from windlass.server.tokens import TokenStore
 from windlass.testing import ScriptedModel, call, pause, say
 
 STREAM = {"Accept": "text/event-stream"}

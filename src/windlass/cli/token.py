@@ -12,10 +12,31 @@ from windlass.core.phrases import format_count
 from windlass.environ import find_login_name
 from windlass.journals.wording import show_journal_name
 from windlass.project.journals import ManagedJournal
-from windlass.server.access import LOCAL_OWNER, ROLES
+from windlass.server.access import (
+    LOCAL_OWNER,
+    ROLES,
+    TEAM_ROLES,
+    TeamGrant,
+    invited_person,
+    make_grants,
+)
 from windlass.server.caller_end import CallerEnd, RunChoice, end_caller
-from windlass.server.tokens import DEFAULT_ROLES, TokenRecord, TokenStore
+from windlass.server.tokens import DEFAULT_ROLES, INVITATION_S, TokenRecord, TokenStore
 
+team_option = click.option(
+    "--team",
+    "team_roles",
+    multiple=True,
+    type=click.Choice(TEAM_ROLES),
+    help="What a person may do with runs that others started; can be given more than once.",
+)
+agent_option = click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="NAME",
+    help="The agents that --team is for; can be given more than once. By default all.",
+)
 COLUMNS = ("TOKEN", "CALLER", "ROLES", "SINCE", "UNTIL", "NOTE")
 
 
@@ -33,6 +54,7 @@ def token() -> None:
 Examples:
   windlass token create ann
   windlass token create dashboard --role watch --expires 30d
+  windlass token create ann --person ann --team reviewer --agent billing
   windlass token create --role admin          for you, on your own journal"""
 )
 @click.argument("caller", default="")
@@ -45,14 +67,32 @@ Examples:
 )
 @click.option("--expires", metavar="TIME", help="How long it is valid: 12h, 30d.")
 @click.option("--note", default="", metavar="TEXT", help="What it is for.")
+@click.option("--person", default="", metavar="NAME", help="Who uses it, if that is one person.")
+@team_option
+@agent_option
 @journal_option
-def create(caller: str, roles: tuple[str, ...], expires: str | None, note: str, place: str) -> None:
+def create(
+    caller: str,
+    roles: tuple[str, ...],
+    expires: str | None,
+    note: str,
+    person: str,
+    team_roles: tuple[str, ...],
+    agents: tuple[str, ...],
+    place: str,
+) -> None:
     """Make a token for a caller, and print it. It is not shown again."""
     seconds = read_duration("--expires", expires) if expires else None
+    grants = _read_grants(team_roles, agents)
 
     async def make(journal: ManagedJournal) -> str:
         made = await TokenStore(journal).create(
-            caller, roles or DEFAULT_ROLES, expires_in_s=seconds, note=note
+            caller,
+            roles or DEFAULT_ROLES,
+            expires_in_s=seconds,
+            note=note,
+            person=person,
+            grants=grants,
         )
         return made.secret
 
@@ -76,6 +116,55 @@ def login(address: str, place: str) -> None:
 
     code = run_on_journal(place, make, creates=True)
     click.echo(f"{address.rstrip('/')}/#login={code}")
+
+
+@token.command(
+    epilog="""\b
+Examples:
+  windlass token invite ann --team reviewer --agent billing --address https://agents.example
+  windlass token invite ben --team operator"""
+)
+@click.argument("person")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    type=click.Choice(ROLES),
+    help="What they may do with runs of their own. By default watch, start and answer.",
+)
+@team_option
+@agent_option
+@click.option("--valid", default=None, metavar="TIME", help="How long the link works: 12h, 3d.")
+@click.option("--address", default="", metavar="URL", help="Of the service, for a whole link.")
+@journal_option
+def invite(
+    person: str,
+    roles: tuple[str, ...],
+    team_roles: tuple[str, ...],
+    agents: tuple[str, ...],
+    valid: str | None,
+    address: str,
+    place: str,
+) -> None:
+    """Print a link that signs one browser in as a person, once.
+
+    What the person does carries their name. A viewer reads the runs that others started, a reviewer
+    sees and answers their questions and nothing else, an operator reads and controls them.
+    """
+    invited = invited_person(person, roles or DEFAULT_ROLES, _read_grants(team_roles, agents))
+    seconds = read_duration("--valid", valid) if valid else INVITATION_S
+
+    async def make(journal: ManagedJournal) -> str:
+        return await TokenStore(journal).create_login(invited, seconds)
+
+    code = run_on_journal(place, make, creates=True)
+    click.echo(f"{address.rstrip('/')}/#login={code}")
+
+
+def _read_grants(team_roles: tuple[str, ...], agents: tuple[str, ...]) -> tuple[TeamGrant, ...]:
+    if agents and not team_roles:
+        raise click.UsageError("--agent says which agents --team is for: give --team as well.")
+    return make_grants(team_roles, agents)
 
 
 @click.group()
@@ -135,7 +224,8 @@ def _make_row(record: TokenRecord) -> list[str]:
         note = f"browser, signed in {format_age(record.created)}"
     until = "-" if record.expires is None else _day(record.expires)
     caller = record.caller or "(you)"
-    return [record.id, caller, ",".join(record.roles), _day(record.created), until, note]
+    team = [f"{grant.role}:{'+'.join(grant.agents)}" for grant in record.grants]
+    return [record.id, caller, ",".join([*record.roles, *team]), _day(record.created), until, note]
 
 
 def _by_age(record: TokenRecord) -> float:

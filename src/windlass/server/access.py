@@ -21,10 +21,32 @@ Role = Literal["watch", "start", "answer", "admin"]
 `admin` includes all of them and sees the sessions of every owner.
 """
 ROLES: tuple[Role, ...] = get_args(Role)
+TeamRole = Literal["viewer", "reviewer", "operator"]
+"""What a person may do with the runs that others started: a viewer reads them, a reviewer reads and
+answers their questions and nothing else, an operator reads and controls them."""
+TEAM_ROLES: tuple[TeamRole, ...] = get_args(TeamRole)
+GRANTED: Mapping[TeamRole, frozenset[Role]] = {
+    "viewer": frozenset({"watch"}),
+    "reviewer": frozenset({"answer"}),
+    "operator": frozenset({"watch", "start"}),
+}
+"""The roles that a team role means for the sessions of others."""
+ALL_AGENTS = "*"
 OWNER_MARK = "."
 """Separates the owner from the name of a session."""
 CALLER_CHARS_MAX = 120
 _PLAIN_OWNER = re.compile(r"[^A-Za-z0-9_@-]")
+
+
+class TeamGrant(msgspec.Struct, frozen=True):
+    """A role for the runs that others started with some agents."""
+
+    role: TeamRole
+    agents: tuple[str, ...] = (ALL_AGENTS,)
+    """Names of agents; `*` is all of them."""
+
+    def covers(self, agent: str) -> bool:
+        return ALL_AGENTS in self.agents or agent in self.agents
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -39,6 +61,9 @@ class Caller(msgspec.Struct, frozen=True):
     """What the gate may rely on. It comes from the token."""
     expires: float | None = None
     """When a token that is not kept here is no longer valid, in seconds since the epoch."""
+    person: str = ""
+    """Whose identity was verified by an invitation, or by an identity provider."""
+    grants: tuple[TeamGrant, ...] = ()
 
     @property
     def is_admin(self) -> bool:
@@ -48,7 +73,18 @@ class Caller(msgspec.Struct, frozen=True):
     @property
     def author(self) -> str:
         """Who is recorded as the author of answers and messages."""
-        return self.name or "owner"
+        return self.person or self.name or "owner"
+
+    def may_use(self, role: Role | None, owner: str, agent: str) -> bool:
+        """Whether the caller may do what a role allows with a session; None: only with its own."""
+        if self.is_admin or owner == self.name:
+            return True
+        return any(role in GRANTED[grant.role] and grant.covers(agent) for grant in self.grants)
+
+    def list_granted_agents(self, role: Role) -> frozenset[str]:
+        """Return the agents whose runs of others the caller may use so; `*` is all of them."""
+        granted = [grant.agents for grant in self.grants if role in GRANTED[grant.role]]
+        return frozenset(agent for agents in granted for agent in agents)
 
     def has_role(self, role: Role) -> bool:
         """Whether the caller may do what the role allows."""
@@ -84,6 +120,27 @@ def check_roles(roles: Collection[str]) -> frozenset[Role]:
         if role not in ROLES:
             raise ConfigError(f"there is no role {role!r}.{suggest_names(role, ROLES)}")
     return frozenset(role for role in ROLES if role in roles)
+
+
+def invited_person(person: str, roles: Collection[str], grants: tuple[TeamGrant, ...]) -> Caller:
+    """Return the caller that an invitation signs in. Their own sessions are under their name.
+
+    Raises ConfigError for a name or a role that cannot be used.
+    """
+    name = check_caller_name(person)
+    return Caller(name, check_roles(roles), person=name, grants=grants)
+
+
+def make_grants(roles: Collection[str], agents: Collection[str] = ()) -> tuple[TeamGrant, ...]:
+    """Return the grants of team roles for some agents; for all agents if none are named.
+
+    Raises ConfigError if a role does not exist.
+    """
+    for role in roles:
+        if role not in TEAM_ROLES:
+            raise ConfigError(f"there is no team role {role!r}.{suggest_names(role, TEAM_ROLES)}")
+    named = tuple(sorted(agents)) or (ALL_AGENTS,)
+    return tuple(TeamGrant(role, named) for role in TEAM_ROLES if role in roles)
 
 
 def owner_prefix(owner: str) -> str:

@@ -104,7 +104,7 @@ async def give_answer(
     """
     place, _, digest = asked_id.rpartition(":")
     name, _, call_id = place.rpartition(":")
-    session = await service.find_session(caller, name)
+    session = await service.find_session(caller, name, "answer")
     try:
         left = await service.answer(session, call_id, answer, digest=digest)
         root = (await service.find_root(session)).name

@@ -7,16 +7,18 @@ client. A protocol adds its routes to `all_routes`.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import cache, partial
 from os import urandom
 from typing import Any
 
 from msgspec.structs import replace
+from typing_extensions import override
 
 from windlass.core.errors import WindlassError
 from windlass.logs import get_logger
 from windlass.server.a2a import a2a_routes
+from windlass.server.access import Caller
 from windlass.server.ag_ui import ag_ui_routes
 from windlass.server.api import (
     agents,
@@ -31,6 +33,7 @@ from windlass.server.guard import AccessRules, Authenticator, RequestGuard
 from windlass.server.limits import BodyCounter, StreamCounter
 from windlass.server.mcp import mcp_routes
 from windlass.server.messages import (
+    ClosableChunks,
     HttpReply,
     HttpRequest,
     Reply,
@@ -47,7 +50,7 @@ from windlass.server.routing import Route, Routes, RouteTable
 from windlass.server.schedules import schedule_routes
 from windlass.server.service import Service
 from windlass.server.stored_replies import KeyedRequest
-from windlass.server.tokens import RevocableChunks
+from windlass.server.tokens import TokenStore
 from windlass.server.webhooks import question_page, webhook_routes
 
 
@@ -89,6 +92,8 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 
+RECHECK_S = 5.0
+"""How long an open stream trusts its token."""
 PREFLIGHT_HEADERS: Mapping[str, str] = {
     "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
     "Access-Control-Allow-Headers": (
@@ -97,6 +102,35 @@ PREFLIGHT_HEADERS: Mapping[str, str] = {
     "Access-Control-Max-Age": "600",
 }
 """For browsers that ask before a page of another site, which is allowed to, calls the service."""
+
+
+class RevocableChunks(AsyncIterator[bytes]):
+    """Passes the chunks of a stream on for as long as the caller's token is valid.
+
+    The token is checked before a chunk is sent, at most every `RECHECK_S` seconds, so that an idle
+    stream costs nothing. The stream ends at the first check that finds the token invalid.
+    """
+
+    def __init__(self, tokens: TokenStore, caller: Caller, chunks: AsyncIterator[bytes]) -> None:
+        self._tokens = tokens
+        self._caller = caller
+        self._chunks = chunks
+        self._check_at = tokens.now() + RECHECK_S
+
+    @override
+    async def __anext__(self) -> bytes:
+        chunk = await anext(self._chunks)
+        now = self._tokens.now()
+        if now >= self._check_at:
+            self._check_at = now + RECHECK_S
+            if not await self._tokens.is_valid(self._caller):
+                raise StopAsyncIteration
+        return chunk
+
+    async def aclose(self) -> None:
+        """End what is inside, also if nothing of it was read."""
+        if isinstance(self._chunks, ClosableChunks):
+            await self._chunks.aclose()
 
 
 class Dispatcher:
@@ -174,7 +208,7 @@ class Dispatcher:
         request.caller.require(route.role)
         if route.scope == "session":
             named = request.params["session"]
-            request.session = await self.service.find_session(request.caller, named)
+            request.session = await self.service.find_session(request.caller, named, route.role)
             # Handlers have the session alone, never the name that the client gave it.
             del request.params["session"]
         with self.bodies.count_for(request.caller.name) as request.count_bytes:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from windlass.core.session_summary import SessionSummary
 from windlass.logs import get_logger
 from windlass.ports import Journal
-from windlass.server.access import Caller
+from windlass.server.access import Caller, Role
 
 LOOK_S = 1.0
 """How often the journal is looked at; changes of this process are sent at once."""
@@ -32,7 +32,9 @@ class FeedSubscription:
 
     def push(self, summary: SessionSummary) -> None:
         """Note a change, if its session is one of the watcher's."""
-        if self._caller.is_admin or summary.caller == self._caller.name:
+        uses: tuple[Role, ...] = ("watch", "answer")
+        caller = self._caller
+        if any(caller.may_use(role, summary.caller, summary.agent) for role in uses):
             self._changes[summary.session] = summary
             self._arrived.set()
 

@@ -115,7 +115,7 @@ class MultiplexedStream:
         """Follow a session of the list: where the client was, or after the fact `before`."""
         if summary.session in self._pumps:
             return
-        session = await self._service.find_listed(self._caller, summary)
+        session = await self._service.find_listed(self._caller, summary, "watch")
         if session is not None:
             self._follow(session, self._places.get(session.name, before))
 
@@ -135,9 +135,12 @@ class MultiplexedStream:
     async def _pump_list(self, feed: FeedSubscription) -> None:
         while True:
             for summary in await feed.take():
-                await self._frames.put(encode_frame("session", session_reply(summary)))
-                await self._tell_questions(summary)
-                if self._follow_all and summary.state in UNFINISHED_STATES:
+                may_watch = self._caller.may_use("watch", summary.caller, summary.agent)
+                if may_watch:
+                    await self._frames.put(encode_frame("session", session_reply(summary)))
+                if self._caller.may_use("answer", summary.caller, summary.agent):
+                    await self._tell_questions(summary)
+                if may_watch and self._follow_all and summary.state in UNFINISHED_STATES:
                     is_new = summary.runs <= 1
                     await self._follow_listed(summary, 0 if is_new else summary.facts)
 
@@ -148,7 +151,7 @@ class MultiplexedStream:
         questions: tuple[OpenQuestion, ...] = ()
         if is_waiting:
             self._asked.add(summary.session)
-            session = await self._service.find_listed(self._caller, summary)
+            session = await self._service.find_listed(self._caller, summary, "answer")
             questions = session.view.questions if session is not None else ()
         else:
             self._asked.discard(summary.session)

@@ -27,7 +27,7 @@ from windlass.core.session_summary import SessionState, SessionSummary, row_of
 from windlass.core.verdicts import PersonAnswer
 from windlass.journals.forking import fork as fork_session
 from windlass.ports import Journal
-from windlass.server.access import Caller, full_session_name
+from windlass.server.access import Caller, Role, full_session_name
 from windlass.server.owned_reading import read_recorded_facts, read_state
 from windlass.server.quotas.admission import QuotaBook
 from windlass.server.session_directory import (
@@ -50,16 +50,21 @@ class RunControls(ABC):
     _sessions: SessionCache
     _directory: SessionDirectory
 
-    async def find_session(self, caller: Caller, session: str) -> OwnedSession:
+    async def find_session(
+        self, caller: Caller, session: str, role: Role | None = None
+    ) -> OwnedSession:
         """Return a session, by its full name or the caller's short one.
 
-        Raises ApiError 404 if there is none that the caller may see.
+        `role` says what it is used for: a person may watch, answer or control some sessions of
+        others. Without it, only the owner and admins find the session. Raises ApiError 404.
         """
-        return await self._directory.find(caller, session)
+        return await self._directory.find(caller, session, role)
 
-    async def find_listed(self, caller: Caller, summary: SessionSummary) -> OwnedSession | None:
+    async def find_listed(
+        self, caller: Caller, summary: SessionSummary, role: Role | None = None
+    ) -> OwnedSession | None:
         """Return a session of a list; None if it is gone, or the caller has no name for it."""
-        return await self._directory.find_listed(caller, summary)
+        return await self._directory.find_listed(caller, summary, role)
 
     async def read_again(self, session: OwnedSession) -> OwnedSession:
         """Return a session as it is on record now. Raises ApiError 404 if it was deleted."""

@@ -30,14 +30,17 @@ from windlass.core.reply_hold import visible_facts
 from windlass.core.session_summary import (
     PAGE_SESSIONS,
     UNFINISHED_STATES,
+    PagePlace,
     SessionPage,
     SessionQuery,
     SessionSummary,
+    make_page,
+    sort_sessions,
 )
 from windlass.core.work_folder import WorkFolder
 from windlass.ports import GivenJournal, Journal
 from windlass.server import owned_reading
-from windlass.server.access import Caller, full_session_name, owner_prefix
+from windlass.server.access import ALL_AGENTS, Caller, Role, full_session_name, owner_prefix
 from windlass.server.background import BackgroundWork, OutsideSettings, begin_duties
 from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
@@ -275,19 +278,45 @@ class Service(RunControls):
         limit: int = PAGE_SESSIONS,
         cursor: str | None = None,
     ) -> SessionPage:
-        """Return a page of the caller's sessions; those of all owners for an admin."""
-        query = query or SessionQuery()
-        return await self.journal.sessions(
-            query.text or None,
-            state=query.states or None,
-            agent=query.agent,
-            caller=query.caller if caller.is_admin else caller.name,
-            since=query.since,
-            until=query.until,
-            parent=query.parent,
-            limit=limit,
-            cursor=cursor,
-        )
+        """Return a page of the sessions that the caller may read; those of all for an admin."""
+        return await self._list_usable(caller, "watch", query or SessionQuery(), limit, cursor)
+
+    async def _list_usable(
+        self, caller: Caller, role: Role, query: SessionQuery, limit: int, cursor: str | None
+    ) -> SessionPage:
+        """Return a page of the sessions that the caller may use so, the latest first.
+
+        Each agent that a grant covers is a list of its own. A cursor is a place in time, so it is
+        the same for all of them.
+        """
+        granted = caller.list_granted_agents(role)
+        if caller.is_admin or ALL_AGENTS in granted:
+            sources = [(query.agent, query.caller)]
+        else:
+            agents = sorted(granted if query.agent is None else granted & {query.agent})
+            sources = [(query.agent, caller.name), *((agent, query.caller) for agent in agents)]
+        found: dict[str, SessionSummary] = {}
+        has_more = False
+        for agent, owner in sources:
+            page = await self.journal.sessions(
+                query.text or None,
+                state=query.states or None,
+                agent=agent,
+                caller=owner,
+                since=query.since,
+                until=query.until,
+                parent=query.parent,
+                limit=limit,
+                cursor=cursor,
+            )
+            if len(sources) == 1:
+                return page
+            has_more = has_more or page.cursor is not None
+            found.update((summary.session, summary) for summary in page)
+        merged = make_page(sort_sessions(found.values()), limit)
+        if merged.cursor is None and has_more:
+            return SessionPage(merged, PagePlace.of(merged[-1]).to_cursor())
+        return merged
 
     async def list_open(self, caller: Caller, limit: int) -> SessionPage:
         """Return the latest of the caller's sessions whose last run has not ended."""
@@ -297,9 +326,9 @@ class Service(RunControls):
     async def list_questions(
         self, caller: Caller, limit: int = QUESTION_SESSIONS_MAX, cursor: str | None = None
     ) -> tuple[list[OpenQuestion], str | None]:
-        """Return the questions that wait in the caller's sessions, and the cursor of the rest."""
+        """Return the questions that the caller may answer, and the cursor of the rest."""
         query = SessionQuery(states=("waiting",), parent="")
-        page = await self.list_sessions(caller, query, limit, cursor)
+        page = await self._list_usable(caller, "answer", query, limit, cursor)
         asked: list[AskedQuestion] = []
         for summary in page:
             known = await self._sessions.read(summary.session)

@@ -26,7 +26,7 @@ from windlass.core.state import State
 from windlass.core.work_folder import WorkFolder
 from windlass.evaluation.forks import TRIAL_PREFIX
 from windlass.ports import Journal
-from windlass.server.access import Caller, full_session_name
+from windlass.server.access import Caller, Role, full_session_name
 from windlass.server.errors import ApiError
 
 MaskFacts = Callable[[str, Sequence[Fact]], Iterable[Fact]]
@@ -146,7 +146,8 @@ class OwnedSession:
 
     caller: Caller
     owner: str
-    """The caller of the run at the top. An admin may see the sessions of other owners."""
+    """The caller of the run at the top. An admin may see the sessions of other owners, and people
+    those that a grant covers."""
     parent: str
     """The session that it works for, if it belongs to a sub-agent."""
     summary: SessionSummary
@@ -157,6 +158,8 @@ class OwnedSession:
     """By the number of a run: what its costs are counted under."""
     folder: WorkFolder | None
     """The folder of the owner's own that the session works in, if it has one."""
+    role: Role | None
+    """What the session was found for; None if only its owner, or an admin, may use it so."""
     seal: InitVar[_OwnerSeal]
 
     @property
@@ -171,21 +174,26 @@ class SessionDirectory:
     def __init__(self, sessions: SessionCache) -> None:
         self._sessions = sessions
 
-    async def find(self, caller: Caller, session: str) -> OwnedSession:
+    async def find(self, caller: Caller, session: str, role: Role | None = None) -> OwnedSession:
         """Return a session, by its full name or the caller's short one.
 
-        Raises ApiError 404 if there is none that the caller may see.
+        `role` says what it is used for. A session of another owner is found only if a grant of the
+        caller covers that use. Raises ApiError 404 if there is none that the caller may use so.
         """
         for name in dict.fromkeys(_possible_names(caller, session)):
             known = await self._sessions.read(name)
             if known is not None:
-                return await self._check_owner(caller, known, session)
+                found = await self._open(caller, known, role)
+                if found is not None:
+                    return found
         raise no_such_session(session)
 
-    async def find_listed(self, caller: Caller, summary: SessionSummary) -> OwnedSession | None:
+    async def find_listed(
+        self, caller: Caller, summary: SessionSummary, role: Role | None = None
+    ) -> OwnedSession | None:
         """Return a session of a list; None if it is gone, or the caller has no name for it."""
         with suppress(ApiError):
-            found = await self.find(caller, summary.session)
+            found = await self.find(caller, summary.session, role)
             if found.name == summary.session:
                 return found
         return None
@@ -196,11 +204,17 @@ class SessionDirectory:
         `name` is the full name. Raises ApiError 404 if the session is not the caller's.
         """
         known = await self._sessions.read(name)
-        return None if known is None else await self._check_owner(caller, known, name)
+        if known is None:
+            return None
+        found = await self._open(caller, known, None)
+        if found is None:
+            raise no_such_session(name)
+        return found
 
     async def read_again(self, session: OwnedSession) -> OwnedSession:
         """Return a session as it is on record now. Raises ApiError 404 if it was deleted."""
-        found = await self.find_startable(session.caller, session.name)
+        known = await self._sessions.read(session.name)
+        found = None if known is None else await self._open(session.caller, known, session.role)
         if found is None:
             raise no_such_session(session.name)
         return found
@@ -213,15 +227,17 @@ class SessionDirectory:
         known = await self._sessions.read(session.name)
         if known is None:
             raise no_such_session(session.name)
-        return _make_handle(session.caller, await self._find_top(known), session.owner)
+        top = await self._find_top(known)
+        return _make_handle(session.caller, top, session.owner, session.role)
 
-    async def _check_owner(
-        self, caller: Caller, known: KnownSession, asked_for: str
-    ) -> OwnedSession:
-        owner = (await self._find_top(known)).owner
-        if not caller.is_admin and owner != caller.name:
-            raise no_such_session(asked_for)
-        return _make_handle(caller, known, owner)
+    async def _open(
+        self, caller: Caller, known: KnownSession, role: Role | None
+    ) -> OwnedSession | None:
+        """Return the handle of a session; None if the caller may not use it so."""
+        top = await self._find_top(known)
+        if not caller.may_use(role, top.owner, top.summary.agent):
+            return None
+        return _make_handle(caller, known, top.owner, role)
 
     async def _find_top(self, known: KnownSession) -> KnownSession:
         for _ in range(PARENTS_MAX):
@@ -232,7 +248,9 @@ class SessionDirectory:
         return known
 
 
-def _make_handle(caller: Caller, known: KnownSession, owner: str) -> OwnedSession:
+def _make_handle(
+    caller: Caller, known: KnownSession, owner: str, role: Role | None
+) -> OwnedSession:
     return OwnedSession(
         caller=caller,
         owner=owner,
@@ -241,12 +259,13 @@ def _make_handle(caller: Caller, known: KnownSession, owner: str) -> OwnedSessio
         view=known.projection,
         labels=dict(known.labels),
         folder=known.folder,
+        role=role,
         seal=_SEAL,
     )
 
 
 def _possible_names(caller: Caller, session: str) -> Iterable[str]:
-    if caller.is_admin:
+    if caller.is_admin or caller.grants:
         yield session
     yield full_session_name(caller.name, session)
     if session.startswith(TRIAL_PREFIX):

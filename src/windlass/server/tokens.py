@@ -11,7 +11,7 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -20,9 +20,8 @@ from typing_extensions import override
 
 from windlass.core.errors import ConfigError, NothingToDo, RecordConflict
 from windlass.ports import Journal
-from windlass.server.access import Caller, Role, check_caller_name, check_roles
+from windlass.server.access import Caller, Role, TeamGrant, check_caller_name, check_roles
 from windlass.server.errors import ApiError
-from windlass.server.messages import ClosableChunks
 from windlass.server.owned_records import OwnedRecords
 
 LOGIN_KIND = "login"
@@ -31,14 +30,14 @@ BROWSER_END_KIND = "browser-end"
 forgetting those reads no other tokens."""
 LOGIN_S = 600.0
 """How long a login link works."""
+INVITATION_S = 3 * 86_400.0
+"""How long an invitation works."""
 BROWSER_IDLE_S = 7 * 86_400.0
 """How long a browser stays signed in after its last request."""
 BROWSER_MAX_S = 30 * 86_400.0
 """How long a browser stays signed in at most, however often it is used."""
 BROWSER_RENEW_S = 3_600.0
 """How often the use of a sign-in is recorded at most, because it costs a write."""
-RECHECK_S = 5.0
-"""How long an open stream trusts its token."""
 CACHE_S = 3.0
 """How long a token is not looked up again: a revoked one keeps working at most this long."""
 DEFAULT_ROLES: tuple[Role, ...] = ("watch", "start", "answer")
@@ -67,6 +66,11 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`browser`: a browser that signed in. It needs its cookie and its page key."""
     page_hash: str = ""
     """Of the page key of a browser."""
+    person: str = ""
+    """Whose identity was verified; empty for a program."""
+    grants: tuple[TeamGrant, ...] = ()
+    ends: float | None = None
+    """When a browser is signed out at the latest; None: `BROWSER_MAX_S` after it signed in."""
 
     @property
     def owner(self) -> str:
@@ -79,7 +83,10 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.id
 
     def to_caller(self) -> Caller:
-        return Caller(self.caller, frozenset(self.roles), self.id, self.context)
+        roles = frozenset(self.roles)
+        return Caller(
+            self.caller, roles, self.id, self.context, person=self.person, grants=self.grants
+        )
 
     def has_expired(self, now: float) -> bool:
         return self.expires is not None and now >= self.expires
@@ -92,6 +99,10 @@ class LoginRecord(msgspec.Struct, frozen=True):
     roles: tuple[Role, ...]
     expires: float
     context: dict[str, Any] = {}
+    person: str = ""
+    grants: tuple[TeamGrant, ...] = ()
+    ends: float | None = None
+    """When the browser is signed out at the latest, whatever it does."""
 
 
 class NewToken(msgspec.Struct, frozen=True):
@@ -125,9 +136,12 @@ class TokenStore(OwnedRecords[TokenRecord]):
         expires_in_s: float | None = None,
         context: Mapping[str, Any] | None = None,
         note: str = "",
+        person: str = "",
+        grants: tuple[TeamGrant, ...] = (),
     ) -> NewToken:
         """Make a token. Only an admin may have an empty name, which is the local owner's.
 
+        `person` is who uses it, if that is one person; `grants` are for runs that others started.
         Raises ConfigError for a name, a role or a context that cannot be used.
         """
         checked = check_roles(roles)
@@ -149,6 +163,8 @@ class TokenStore(OwnedRecords[TokenRecord]):
             note=note[:200],
             context=_check_context(context),
             hash=_hash_secret(secret),
+            person=check_caller_name(person) if person else "",
+            grants=grants,
         )
         await self.add(record)
         return NewToken(secret, record)
@@ -232,7 +248,15 @@ class TokenStore(OwnedRecords[TokenRecord]):
         """Return a code that logs one browser in as this caller, once."""
         code = secrets.token_urlsafe(32)
         roles = tuple(sorted(caller.roles))
-        record = LoginRecord(caller.name, roles, self._now() + valid_s, dict(caller.context))
+        record = LoginRecord(
+            caller.name,
+            roles,
+            self._now() + valid_s,
+            dict(caller.context),
+            caller.person,
+            caller.grants,
+            caller.expires,
+        )
         await self.records.put_record(
             LOGIN_KIND, _hash_secret(code), msgspec.json.encode(record), 0
         )
@@ -246,9 +270,29 @@ class TokenStore(OwnedRecords[TokenRecord]):
         if found is None or not await self.records.delete_record(LOGIN_KIND, name):
             raise _bad_login()
         login = msgspec.json.decode(found.data, type=LoginRecord)
-        now = self._now()
-        if now >= login.expires:
+        if self._now() >= login.expires:
             raise _bad_login()
+        return await self._sign_in(login)
+
+    async def sign_in_with_token(self, secret: str) -> SignedInBrowser:
+        """Sign a browser in as the caller of a token, until the token ends. Raises ApiError 401."""
+        caller = await self.authenticate(secret)
+        record = None if caller is None else await self._find_token(caller.token)
+        if record is None:
+            raise _bad_login()
+        login = LoginRecord(
+            record.caller,
+            record.roles,
+            self._now(),
+            record.context,
+            record.person,
+            record.grants,
+            record.expires,
+        )
+        return await self._sign_in(login, f"signed in with the token {record.id}")
+
+    async def _sign_in(self, login: LoginRecord, note: str = "") -> SignedInBrowser:
+        now = self._now()
         await self._forget_ended_browsers()
         token_id = secrets.token_hex(6)
         cookie = f"wb_{token_id}_{secrets.token_urlsafe(32)}"
@@ -258,11 +302,15 @@ class TokenStore(OwnedRecords[TokenRecord]):
             caller=login.caller,
             roles=login.roles,
             created=now,
-            expires=now + BROWSER_IDLE_S,
+            expires=_earlier(now + BROWSER_IDLE_S, login.ends),
+            note=note,
             context=login.context,
             hash=_hash_secret(cookie),
             kind="browser",
             page_hash=_hash_secret(page_key),
+            person=login.person,
+            grants=login.grants,
+            ends=login.ends,
         )
         # Noted first: a note of a token that was never kept is harmless.
         await self._note_browser_end(token_id, now + BROWSER_IDLE_S)
@@ -272,7 +320,8 @@ class TokenStore(OwnedRecords[TokenRecord]):
     async def _renew(self, record: TokenRecord) -> None:
         """Let a sign-in that is used end later, unless it was revoked meanwhile."""
         now = self._now()
-        expires = min(now + BROWSER_IDLE_S, record.created + BROWSER_MAX_S)
+        latest = _earlier(record.created + BROWSER_MAX_S, record.ends)
+        expires = min(now + BROWSER_IDLE_S, latest)
         if record.expires is None or expires - record.expires < BROWSER_RENEW_S:
             return
         renewed = await self.change(
@@ -318,33 +367,8 @@ class TokenStore(OwnedRecords[TokenRecord]):
         return record
 
 
-class RevocableChunks(AsyncIterator[bytes]):
-    """Passes the chunks of a stream on for as long as the caller's token is valid.
-
-    The token is checked before a chunk is sent, at most every `RECHECK_S` seconds, so that an idle
-    stream costs nothing. The stream ends at the first check that finds the token invalid.
-    """
-
-    def __init__(self, tokens: TokenStore, caller: Caller, chunks: AsyncIterator[bytes]) -> None:
-        self._tokens = tokens
-        self._caller = caller
-        self._chunks = chunks
-        self._check_at = tokens.now() + RECHECK_S
-
-    @override
-    async def __anext__(self) -> bytes:
-        chunk = await anext(self._chunks)
-        now = self._tokens.now()
-        if now >= self._check_at:
-            self._check_at = now + RECHECK_S
-            if not await self._tokens.is_valid(self._caller):
-                raise StopAsyncIteration
-        return chunk
-
-    async def aclose(self) -> None:
-        """End what is inside, also if nothing of it was read."""
-        if isinstance(self._chunks, ClosableChunks):
-            await self._chunks.aclose()
+def _earlier(time_s: float, limit: float | None) -> float:
+    return time_s if limit is None else min(time_s, limit)
 
 
 def _hash_secret(secret: str) -> str:

@@ -6,38 +6,56 @@ sends it in a header, never in an address.
 """
 
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from windlass.core.errors import NothingToDo
-from windlass.server.access import Role
+from windlass.server.access import (
+    CALLER_CHARS_MAX,
+    Caller,
+    Role,
+    TeamGrant,
+    invited_person,
+)
 from windlass.server.caller_end import CallerEnd, RunChoice, end_caller
+from windlass.server.errors import ApiError
 from windlass.server.guard import cookie_name, read_credentials
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.resources import Resource, fill_reply
 from windlass.server.routing import Routes
 from windlass.server.service import Service
-from windlass.server.tokens import BROWSER_MAX_S, TokenKind, TokenRecord, TokenStore
+from windlass.server.tokens import (
+    BROWSER_MAX_S,
+    INVITATION_S,
+    TokenKind,
+    TokenRecord,
+    TokenStore,
+)
 
 
-class LoginBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A login code, from the link that `windlass serve` shows."""
+class LoginBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A login code, from the link that `windlass serve` or an invitation shows, or a token."""
 
-    code: Annotated[str, Meta(max_length=200)]
+    code: Annotated[str, Meta(max_length=200)] = ""
+    token: Annotated[str, Meta(max_length=200)] = ""
 
 
-class CallerReply(msgspec.Struct, frozen=True):
+class CallerReply(msgspec.Struct, frozen=True, kw_only=True):
     """Who is calling, and what they may do."""
 
     caller: str
     roles: list[Role]
     token: str
     """The id of the token."""
+    person: str
+    """Whose identity was verified; empty for a program."""
+    grants: tuple[TeamGrant, ...]
+    """What they may do with runs that others started."""
 
 
-class LoginReply(CallerReply, frozen=True):
+class LoginReply(CallerReply, frozen=True, kw_only=True):
     """Who has signed in, and the page key, which is shown only here."""
 
     page_key: str
@@ -52,6 +70,29 @@ class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     expires_in_s: Annotated[float, Meta(gt=0)] | None = None
     note: Annotated[str, Meta(max_length=200)] = ""
     context: dict[str, Any] = {}
+    person: Annotated[str, Meta(max_length=CALLER_CHARS_MAX)] = ""
+    """Who uses it, if that is one person."""
+    grants: Annotated[tuple[TeamGrant, ...], Meta(max_length=20)] = ()
+
+
+class InvitationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A person who is invited to the page."""
+
+    person: Annotated[str, Meta(min_length=1, max_length=CALLER_CHARS_MAX)]
+    roles: tuple[Role, ...] = ("watch", "start", "answer")
+    """What the person may do with runs of their own."""
+    grants: Annotated[tuple[TeamGrant, ...], Meta(max_length=20)] = ()
+    """What the person may do with runs that others started."""
+    valid_s: Annotated[float, Meta(gt=0, le=30 * 86_400)] = INVITATION_S
+
+
+class InvitationReply(msgspec.Struct, frozen=True):
+    """An invitation. Its code is shown only here."""
+
+    code: str
+    """Signs one browser in, once: open the page with `#login=CODE`."""
+    path: str
+    """The path of the link, from the address of the service."""
 
 
 class TokenReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +105,8 @@ class TokenReply(msgspec.Struct, frozen=True, kw_only=True):
     created: float
     expires: float | None
     note: str
+    person: str
+    grants: tuple[TeamGrant, ...]
 
 
 class NewTokenReply(msgspec.Struct, frozen=True):
@@ -80,6 +123,7 @@ class EndBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """`cancel` ends the open ones; `keep` leaves them on, and an admin can answer and end them."""
 
 
+ReplyT = TypeVar("ReplyT", bound=CallerReply)
 ROUTES = Routes()
 
 
@@ -93,12 +137,17 @@ ROUTES = Routes()
     errors=("login_refused",),
 )
 async def log_in(service: Service, request: HttpRequest) -> Reply:
-    """Exchange a login code for a cookie and its page key, once."""
+    """Sign a browser in with a login code, which works once, or with a token."""
     body = await request.decode(LoginBody)
-    browser = await service.tokens.exchange_login(body.code)
+    if bool(body.code) == bool(body.token):
+        raise ApiError(422, "invalid_body", "Give either a login code or a token.", "Give one.")
+    if body.token:
+        browser = await service.tokens.sign_in_with_token(body.token)
+    else:
+        browser = await service.tokens.exchange_login(body.code)
     await _end_browser(service, request)
     caller = browser.record.to_caller()
-    reply = LoginReply(caller.name, sorted(caller.roles), caller.token, browser.page_key)
+    reply = fill_caller(LoginReply, caller, page_key=browser.page_key)
     cookie = _cookie(request, browser.cookie, int(BROWSER_MAX_S))
     return HttpReply(200, reply, {"Set-Cookie": cookie})
 
@@ -123,8 +172,36 @@ async def _end_browser(service: Service, request: HttpRequest) -> None:
 @ROUTES.add("GET", "/me", role="watch", scope="caller", reply=CallerReply)
 async def read_caller(_service: Service, request: HttpRequest) -> Reply:
     """Say who is calling, and with which roles."""
-    caller = request.caller
-    return HttpReply(200, CallerReply(caller.name, sorted(caller.roles), caller.token))
+    return HttpReply(200, fill_caller(CallerReply, request.caller))
+
+
+def fill_caller(shape: type[ReplyT], caller: Caller, **more: str) -> ReplyT:
+    """Return the reply that says who a caller is."""
+    return shape(
+        caller=caller.name,
+        roles=sorted(caller.roles),
+        token=caller.token,
+        person=caller.person,
+        grants=caller.grants,
+        **more,
+    )
+
+
+@ROUTES.add(
+    "POST",
+    "/invitations",
+    name="invitePerson",
+    role="admin",
+    body=InvitationBody,
+    reply=InvitationReply,
+    status=201,
+)
+async def invite_person(service: Service, request: HttpRequest) -> Reply:
+    """Invite a person to the page. The link signs one browser in as them, once."""
+    body = await request.decode(InvitationBody)
+    caller = invited_person(body.person, body.roles, body.grants)
+    code = await service.tokens.create_login(caller, body.valid_s)
+    return HttpReply(201, InvitationReply(code, f"/#login={code}"))
 
 
 def describe_token(record: TokenRecord) -> TokenReply:
@@ -157,6 +234,8 @@ async def create_token(service: Service, request: HttpRequest) -> Reply:
         expires_in_s=body.expires_in_s,
         context=body.context,
         note=body.note,
+        person=body.person,
+        grants=body.grants,
     )
     return HttpReply(201, NewTokenReply(made.secret, describe_token(made.record)))
 

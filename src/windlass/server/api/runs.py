@@ -270,7 +270,7 @@ async def watch_sessions(service: Service, request: HttpRequest) -> Reply:
     """Watch several sessions, changes of the list, and questions, in one stream (SSE)."""
     query = request.decode_query(WatchQuery)
     places = read_places(request.header("last-event-id") or query.after)
-    sessions = [await service.find_session(request.caller, name) for name in query.session]
+    sessions = [await service.find_session(request.caller, name, "watch") for name in query.session]
     follow_all = not sessions and not query.list_only
     stream = MultiplexedStream(service, request.caller, sessions, places, follow_all=follow_all)
     return StreamReply(stream.frames(), headers=STREAM_HEADERS)

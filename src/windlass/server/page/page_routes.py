@@ -196,7 +196,7 @@ async def replay_records(service: Service, request: HttpRequest) -> Reply:
 async def compare_records(service: Service, request: HttpRequest) -> Reply:
     """Find the first record in which two sessions differ."""
     query = request.decode_query(CompareQuery)
-    other = await service.find_session(request.caller, query.other)
+    other = await service.find_session(request.caller, query.other, "watch")
     return HttpReply(200, await compare_sessions(service, request.session, other))
 
 

@@ -101,7 +101,7 @@ class QuestionReader:
         return described
 
     async def _describe(self, caller: Caller, question: OpenQuestion) -> PageQuestion:
-        session = await self._service.find_session(caller, question.session)
+        session = await self._service.find_session(caller, question.session, "answer")
         root = await self._service.find_root(session)
         view = session.view
         spec = find_spec(view, question.tool)
@@ -190,7 +190,7 @@ async def try_pattern(
     service: Service, caller: Caller, session: str, call_id: str, pattern: str
 ) -> PatternVerdict:
     """Return what a pattern would allow for a question. Raises ApiError 404."""
-    view = (await service.find_session(caller, session)).view
+    view = (await service.find_session(caller, session, "answer")).view
     call = _find_call(view, call_id)
     if call is None or call.question is None:
         raise ApiError(

@@ -14,7 +14,7 @@ import msgspec
 from windlass.agent.parts import parts_of
 from windlass.core.projection.project import apply_event
 from windlass.core.session_summary import SessionQuery, SessionSummary
-from windlass.server.access import Caller
+from windlass.server.access import Caller, TeamGrant
 from windlass.server.errors import ApiError
 from windlass.server.feed import FeedSubscription
 from windlass.server.frames import encode_frame
@@ -40,6 +40,8 @@ class PageCaller(msgspec.Struct, frozen=True):
 
     name: str
     roles: list[str]
+    person: str
+    grants: tuple[TeamGrant, ...]
 
 
 class AgentChoice(msgspec.Struct, frozen=True):
@@ -99,7 +101,8 @@ def make_hello(service: Service, caller: Caller, now: float) -> PageHello:
         )
         for name, agent in service.agents.items()
     ]
-    return PageHello(PageCaller(caller.name, sorted(caller.roles)), now, agents)
+    who = PageCaller(caller.name, sorted(caller.roles), caller.person, caller.grants)
+    return PageHello(who, now, agents)
 
 
 def _first_line(text: str) -> str:
@@ -180,7 +183,7 @@ class PageStream:
             tasks.append(asyncio.create_task(self._follow_list(feed)))
             for seen in self._watched:
                 try:
-                    session = await self._service.find_session(self._caller, seen.session)
+                    session = await self._service.find_session(self._caller, seen.session, "watch")
                 except ApiError:
                     yield encode_frame("missing", MissingSession(seen.session))
                     continue
@@ -242,7 +245,9 @@ class PageStream:
     async def _follow_list(self, feed: FeedSubscription) -> None:
         while True:
             for summary in await feed.take():
-                self._summaries[summary.session] = summary
+                # A reviewer gets the questions of a session, and nothing else of it.
+                if self._caller.may_use("watch", summary.caller, summary.agent):
+                    self._summaries[summary.session] = summary
                 is_waiting = summary.state == "waiting"
                 # Any fact of a session that waits may be an answer to one of its questions.
                 if is_waiting or summary.session in self._waiting:

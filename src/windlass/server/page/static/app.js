@@ -2,7 +2,7 @@
 
 import { post } from "./api.js";
 import { h, icon, slot } from "./dom.js";
-import { connection, now, questions, reopenFeed, startFeed } from "./feed.js";
+import { connection, hello, now, questions, reopenFeed, startFeed } from "./feed.js";
 import { bindings, startKeys, useKeys } from "./keys.js";
 import { startNotices } from "./notify.js";
 import { keepPageKey } from "./page_key.js";
@@ -69,6 +69,7 @@ function bar() {
       link("agents", "agent", "Agents"),
       link("evaluations", "check", "Evaluations")),
     connectionState(),
+    personMenu(),
     h("button", { class: "plain", "aria-label": "Switch between light and dark", title: "Light or dark", onclick: switchTheme }, icon("sun")),
     h("button", { class: "plain only-wide", "aria-label": "Keys", title: "Keys (?)", onclick: showHelp }, icon("help")));
 }
@@ -93,9 +94,31 @@ function showHelp() {
 }
 
 function signedOut() {
-  return h("div", { class: "empty" }, h("h2", null, "This browser is not signed in"),
-    h("p", null, "Open the link that ", h("code", null, "windlass serve"), " printed, or one that this prints: ", h("code", null, `windlass token login --address ${location.origin}`)),
-    h("p", null, "This tab then shows what its address names."));
+  const field = h("input", { type: "password", name: "token", autocomplete: "current-password", placeholder: "wl_…", required: true });
+  return h("div", { class: "empty sign-in" }, h("h2", null, "Sign in"),
+    h("form", { onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); void signInWith({ token: field.value.trim() }).then((isIn) => { if (isIn) reopenFeed(); }); } },
+      h("label", { class: "field" }, "With your token", field), h("button", { class: "primary" }, "Sign in")),
+    h("p", null, "Or open your invitation, or the link that ", h("code", null, "windlass serve"), " printed. The person who runs the service makes both:"),
+    h("p", null, h("code", null, `windlass token invite NAME --address ${location.origin}`)),
+    h("p", { class: "soft" }, "This tab then shows what its address names."));
+}
+
+function personMenu() {
+  const name = () => hello()?.caller.person || hello()?.caller.name || "owner";
+  return h("button", { class: "plain person", title: () => `Signed in as ${name()}`, onclick: () => openDialog("Signed in", (close) => h("div", null,
+    h("p", null, "You are ", h("strong", null, name), "."),
+    h("p", { class: "soft" }, () => describeRights()),
+    h("div", { class: "actions" }, h("button", { onclick: close }, "Close"),
+      h("button", { class: "danger", onclick: () => { close(); void attempt(() => post("/logout"), "You are signed out.").then(reopenFeed); } }, "Sign out")))) },
+  icon("person"), h("span", { class: "only-wide" }, name));
+}
+
+function describeRights() {
+  const caller = hello()?.caller;
+  if (!caller) return "";
+  if (caller.roles.includes("admin")) return "You may do everything.";
+  const grants = caller.grants.map((grant) => `${grant.role} of ${grant.agents.includes("*") ? "all agents" : grant.agents.join(", ")}`);
+  return [`Your own runs: ${caller.roles.join(", ")}.`, grants.length ? `Runs of others: ${grants.join("; ")}.` : ""].join(" ");
 }
 
 function start() {
@@ -132,7 +155,7 @@ function start() {
 async function followAddress() {
   const code = takeLoginCode();
   if (!code) route.set(readRoute());
-  else if (await signIn(code)) reopenFeed();
+  else if (await signInWith({ code })) reopenFeed();
 }
 
 /** Return the code of a login link, and forget it: it must not stay in the history. */
@@ -147,14 +170,14 @@ function takeLoginCode() {
   return code;
 }
 
-/** @param {string} code */
-function signIn(code) {
-  return attempt(async () => keepPageKey((await post("/login", { code })).page_key));
+/** @param {{ code: string } | { token: string }} secret */
+function signInWith(secret) {
+  return attempt(async () => keepPageKey((await post("/login", secret)).page_key));
 }
 
 async function startSignedIn() {
   const code = takeLoginCode();
-  if (code) await signIn(code);
+  if (code) await signInWith({ code });
   startFeed();
 }
 

@@ -82,7 +82,8 @@
  *   allowed_before: { at: number, by: string, arguments: string, pattern: string, decision: string }[],
  *   preview: { note: string, diff: string } | null }} Question
  */
-/** @typedef {{ name: string, roles: string[] }} CallerInfo */
+/** @typedef {{ role: string, agents: string[] }} Grant */
+/** @typedef {{ name: string, roles: string[], person: string, grants: Grant[] }} CallerInfo */
 /** @typedef {{ name: string, model: string, description: string }} AgentChoice */
 /** @typedef {{ caller: CallerInfo, now: number, agents: AgentChoice[] }} Hello */
 

@@ -1,0 +1,226 @@
+"""People sign in as themselves, and their team roles open the runs of others, and no further."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any, cast
+
+import pytest
+
+from service import DirectClient, RunningService, run_service
+from windlass import Agent, tool
+from windlass.core.events import CallAnswered
+from windlass.gates import ask
+from windlass.journals import MemoryJournal
+from windlass.server.access import TeamGrant
+from windlass.server.dispatch import all_routes
+from windlass.server.messages import StreamReply
+from windlass.server.tokens import TokenStore
+from windlass.testing import ScriptedModel, call
+
+MARK = "the price of the deal"
+HOME = {"Origin": "http://localhost"}
+
+
+@tool
+def refund(amount: int) -> str:
+    """Pay money back."""
+    return f"paid {amount}"
+
+
+@asynccontextmanager
+async def open_team() -> AsyncGenerator[tuple[RunningService, str, str]]:
+    """Yield a service in which ann has a run of each of two agents; both wait for an answer."""
+    agents = [
+        Agent(
+            ScriptedModel([[call("refund", {"amount": amount})], MARK, *["Fine."] * 9]),
+            name=name,
+            tools=[refund],
+            gate=ask(),
+        )
+        for name, amount in (("billing", 1200), ("mail", 7))
+    ]
+    async with run_service(agents) as running:
+        ann = await running.make_client("ann")
+        names: list[str] = []
+        for agent in ("billing", "mail"):
+            body = {"prompt": MARK, "agent": agent, "session": f"of-{agent}"}
+            names.append((await ann.post("/runs", body)).data["session"])
+        await asyncio.sleep(1)
+        yield running, names[0], names[1]
+
+
+async def make_person(running: RunningService, *grants: TeamGrant) -> DirectClient:
+    made = await running.service.tokens.create(
+        "bob", ("watch", "start", "answer"), person="bob", grants=grants
+    )
+    return DirectClient(running.dispatcher, made.secret)
+
+
+async def list_asked(client: DirectClient) -> list[dict[str, Any]]:
+    return (await client.get("/questions")).data["questions"]
+
+
+@pytest.mark.contract("W5", "A4")
+async def test_a_reviewer_answers_for_the_agents_that_they_review() -> None:
+    async with open_team() as (running, billing, mail):
+        bob = await make_person(running, TeamGrant("reviewer", ("billing",)))
+        (asked,) = await list_asked(bob)
+        assert (asked["session"], asked["arguments"]) == (billing, {"amount": 1200})
+        body = {"call_id": asked["call_id"], "answer": {"verdict": "allow"}}
+        answered = await bob.post(f"/runs/{billing}/answers", body)
+        assert answered.status == 200, answered.data
+        await asyncio.sleep(1)
+        facts = await running.service.journal.read(billing)
+        assert [fact.by for fact in facts if isinstance(fact, CallAnswered)] == ["bob"]
+        assert (await bob.post(f"/runs/{mail}/answers", body)).status == 404
+
+
+@pytest.mark.contract("W5", "A4")
+@pytest.mark.parametrize("route", all_routes(), ids=lambda route: route.name)
+async def test_a_reviewer_gets_nothing_but_questions(route: Any) -> None:
+    """Made from the route table, so that a new route cannot be forgotten."""
+    if route.scope != "session" or route.role == "answer":
+        return
+    async with open_team() as (running, billing, _):
+        bob = await make_person(running, TeamGrant("reviewer"))
+        path = route.path.replace("{session}", billing).replace("{seq}", "1")
+        path = path.replace("{artifact}", "0123456789abcdef")
+        body = {} if route.method == "POST" else None
+        reply = await bob.ask(route.method, path, body)
+        assert reply.status in (403, 404)
+        assert MARK not in str(reply.data)
+
+
+@pytest.mark.contract("W5", "A4")
+async def test_a_reviewer_is_sent_questions_and_no_sessions() -> None:
+    async with open_team() as (running, billing, _):
+        bob = await make_person(running, TeamGrant("reviewer"))
+        assert (await bob.get("/runs")).data["sessions"] == []
+        reply = await bob.send("GET", "/page/feed")
+        assert isinstance(reply, StreamReply)
+        frames: list[bytes] = []
+        async with aclosing(cast("AsyncGenerator[bytes]", reply.chunks)) as chunks:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(10):
+                    async for chunk in chunks:
+                        frames.append(chunk)  # noqa: PERF401 - kept when the time is over
+        sent = b"".join(frames).decode()
+        # The two questions, once; a list that is empty, and no change of a session.
+        assert sent.count("event: questions") == 1
+        assert billing in sent.partition("event: questions")[2]
+        assert '"sessions":[]' in sent.partition("event: latest")[2].partition("event:")[0]
+        assert "event: session\n" not in sent
+
+
+@pytest.mark.contract("W5", "A4")
+async def test_a_viewer_reads_and_changes_nothing() -> None:
+    async with open_team() as (running, billing, mail):
+        bob = await make_person(running, TeamGrant("viewer", ("billing",)))
+        listed = (await bob.get("/runs")).data["sessions"]
+        assert [one["session"] for one in listed] == [billing]
+        assert (await bob.get(f"/runs/{billing}")).status == 200
+        assert (await bob.get(f"/runs/{mail}")).status == 404
+        assert await list_asked(bob) == []
+        for change, body in (("cancel", {}), ("steer", {"prompt": "Stop."}), ("pause", {})):
+            assert (await bob.post(f"/runs/{billing}/{change}", body)).status == 404
+        answer = {"call_id": "c1_0", "answer": {"verdict": "allow"}}
+        assert (await bob.post(f"/runs/{billing}/answers", answer)).status == 404
+
+
+@pytest.mark.contract("W5", "A4")
+async def test_an_operator_controls_and_does_not_answer() -> None:
+    async with open_team() as (running, billing, mail):
+        bob = await make_person(running, TeamGrant("operator", ("billing",)))
+        answer = {"call_id": "c1_0", "answer": {"verdict": "allow"}}
+        assert (await bob.post(f"/runs/{billing}/answers", answer)).status == 404
+        assert (await bob.post(f"/runs/{mail}/cancel", {})).status == 404
+        assert (await bob.post(f"/runs/{billing}/cancel", {})).status == 200
+        await asyncio.sleep(1)
+        assert (await bob.get(f"/runs/{billing}")).data["summary"]["state"] == "cancelled"
+
+
+@pytest.mark.contract("W5", "A13")
+async def test_a_name_of_ones_own_that_shadows_a_reviewed_session_leads_to_the_reviewed_one() -> (
+    None
+):
+    async with open_team() as (running, billing, mail):
+        bob = await make_person(running, TeamGrant("viewer", ("billing",)))
+        for name in (billing, mail):
+            assert (await bob.post("/runs", {"prompt": "Hi", "session": name})).status == 202
+        await asyncio.sleep(1)
+        assert (await bob.get(f"/runs/{billing}")).data["summary"]["session"] == billing
+        # What no grant covers is not there for bob, and his own session of that name is.
+        assert (await bob.get(f"/runs/{mail}")).data["summary"]["session"] == f"bob.{mail}"
+
+
+@pytest.mark.contract("W5")
+async def test_lists_of_several_sources_come_in_pages_without_gaps() -> None:
+    async with open_team() as (running, billing, mail):
+        bob = await make_person(
+            running, TeamGrant("viewer", ("billing",)), TeamGrant("viewer", ("mail",))
+        )
+        await bob.post("/runs", {"prompt": "Mine", "agent": "mail"})
+        await asyncio.sleep(1)
+        seen: list[str] = []
+        cursor = ""
+        while True:
+            page = (await bob.get(f"/runs?limit=1{cursor}")).data
+            seen += [one["session"] for one in page["sessions"]]
+            if page["cursor"] is None:
+                break
+            cursor = f"&cursor={page['cursor']}"
+        assert len(seen) == len(set(seen)) == 3
+        assert {billing, mail} < set(seen)
+
+
+@pytest.mark.contract("W5")
+async def test_an_invitation_signs_one_browser_in_as_a_person() -> None:
+    async with open_team() as (running, billing, _):
+        admin = await running.make_client("", ("admin",))
+        body = {"person": "eve", "grants": [{"role": "reviewer", "agents": ["billing"]}]}
+        made = (await admin.post("/invitations", body)).data
+        browser = DirectClient(running.dispatcher)
+        reply = await browser.post("/login", {"code": made["code"]}, HOME)
+        assert (reply.data["person"], reply.data["caller"]) == ("eve", "eve")
+        cookie = reply.headers["Set-Cookie"].partition(";")[0]
+        signed = {**HOME, "Cookie": cookie, "Windlass-Page-Key": reply.data["page_key"]}
+        found = (await browser.ask("GET", "/questions", headers=signed)).data["questions"]
+        assert [one["session"] for one in found] == [billing]
+        assert (await browser.post("/login", {"code": made["code"]}, HOME)).status == 401
+        # Only an admin invites.
+        bob = await make_person(running, TeamGrant("operator"))
+        assert (await bob.post("/invitations", body)).status == 403
+
+
+@pytest.mark.contract("W5")
+async def test_a_token_signs_a_browser_in_for_as_long_as_it_is_valid() -> None:
+    async with run_service(Agent(ScriptedModel([]), name="helper")) as running:
+        tokens = running.service.tokens
+        made = await tokens.create("ann", person="ann", expires_in_s=100)
+        browser = DirectClient(running.dispatcher)
+        reply = await browser.post("/login", {"token": made.secret}, HOME)
+        assert reply.data["person"] == "ann"
+        listed = [one for one in await tokens.list_tokens() if one.kind == "browser"]
+        assert [one.expires for one in listed] == [made.record.expires]
+        signed = {
+            **HOME,
+            "Cookie": reply.headers["Set-Cookie"].partition(";")[0],
+            "Windlass-Page-Key": reply.data["page_key"],
+        }
+        assert (await browser.ask("GET", "/me", headers=signed)).status == 200
+        for wrong in ({"token": "wl_0123456789ab_" + "A" * 43}, {"code": "x", "token": "y"}, {}):
+            assert (await browser.post("/login", wrong, HOME)).status in (401, 422)
+
+
+@pytest.mark.contract("W5")
+async def test_a_browser_is_signed_out_when_the_token_ends_that_it_signed_in_with() -> None:
+    now = [1_000.0]
+    tokens = TokenStore(MemoryJournal(), lambda: now[0])
+    made = await tokens.create("ann", expires_in_s=20 * 86_400.0)
+    browser = await tokens.sign_in_with_token(made.secret)
+    for day in range(1, 20):
+        now[0] = 1_000.0 + day * 86_400.0
+        assert await tokens.authenticate_browser(browser.cookie, browser.page_key), day
+    now[0] = 1_000.0 + 20 * 86_400.0
+    assert await tokens.authenticate_browser(browser.cookie, browser.page_key) is None
