@@ -91,6 +91,8 @@ class DriverSteps:
         elif driver.place == "leaving":
             yield from self._remove_mail()
             yield self._step_to("frees the lease", self._free_lease)
+        if driver.has_expired and driver.is_connected:
+            yield self._step("renews its row", driver._replace(has_expired=False))
         if driver.call in ("recorded", "inside"):
             yield from self._run_call()
         elif driver.place == "lingering":
@@ -111,8 +113,29 @@ class DriverSteps:
     def _look_for_work(self) -> Iterator[Step]:
         """A sweep, a worker and `drive` use the one rule, and the lease decides between them."""
         world = self._world
-        if world.lock == NOBODY and self._is_needed(self._log[world.log].state):
-            yield self._step("takes the lease", DriverState("leased"), lock=self._me)
+        if not self._is_needed(self._log[world.log].state):
+            return
+        if world.is_quiet:
+            yield self._step("has renewed its row for a lease time", self._driver, is_quiet=False)
+        is_expired = world.lock != NOBODY and world.drivers[world.lock].has_expired
+        may_take = not world.is_quiet or self._bug == "first_one_back_takes_all"
+        if world.lock == NOBODY:
+            yield self._step_to("takes the lease", self._claim)
+        elif self._is_server and is_expired and may_take and world.lock != self._me:
+            yield self._step_to("takes the lease, which has expired", self._claim)
+
+    @property
+    def _is_server(self) -> bool:
+        return self._scenario.store == "server"
+
+    def _claim(self) -> WorldState:
+        """Name this process in the row of the session, with a new epoch."""
+        world = self._world
+        if world.lock != NOBODY and world.is_quiet:
+            raise RuleViolation("a session was taken before its process could come back")
+        other = world.drivers[1 - self._me]._replace(has_epoch=False)
+        claimed = self._change(DriverState("leased", has_epoch=True), lock=self._me)
+        return claimed.with_driver(1 - self._me, other)
 
     def _is_needed(self, session: State) -> bool:
         world = self._world
@@ -157,13 +180,11 @@ class DriverSteps:
         if driver.place in ("leased", "opening", "driving"):
             give_up = partial(self._let_go, world)
             yield self._step_to("gives up, because the store does not answer", give_up)
-        if self._scenario.store == "server" and world.lock == self._me:
-            yield self._step("is given up by the server: its lease is free", driver, lock=NOBODY)
-        # A lease that was lost is taken again if it is free.
-        is_free = world.lock == NOBODY and driver.place != "idle"
-        lock = self._me if is_free else world.lock
-        back = driver._replace(is_connected=True)
-        yield self._step("reaches the store again", back, lock=lock)
+        if self._is_server and world.lock == self._me and not driver.has_expired:
+            expired = driver._replace(has_expired=True)
+            yield self._step("is not heard of for a lease time", expired)
+        back = driver._replace(is_connected=True, has_expired=False)
+        yield self._step("reaches the store again, and renews its row", back)
 
     # Opening
 
@@ -290,7 +311,7 @@ class DriverSteps:
         elif self._scenario.can_stop_in_call:
             inside = driver._replace(call="inside")
             text = "confirms that it still drives, and enters the call"
-            yield self._step(text, inside, lock=self._confirmed_lock())
+            yield self._step(text, inside)
         else:
             text = "confirms that it still drives, and the call takes effect"
             yield self._step_to(text, self._take_effect)
@@ -299,7 +320,7 @@ class DriverSteps:
         """As `runtime/leases.py`: confirm the lease, then look for an opening after our facts."""
         if self._bug == "confirm_skipped":
             return True
-        has_lease = self._driver.is_connected and self._world.lock in (NOBODY, self._me)
+        has_lease = self._driver.is_connected and self._world.lock == self._me
         return has_lease and self._drives_last_opening()
 
     def _drives_last_opening(self) -> bool:
@@ -308,11 +329,6 @@ class DriverSteps:
         if self._driver.place != "driving" or run is None:
             return False
         return run.opening_seq <= self._log[self._driver.log].seq
-
-    def _confirmed_lock(self) -> int:
-        """A lease that was lost is taken again by the question, if it is free."""
-        is_free = self._world.lock == NOBODY and self._driver.is_connected
-        return self._me if is_free else self._world.lock
 
     def _take_effect(self) -> WorldState:
         driver = self._driver
@@ -367,6 +383,10 @@ class DriverSteps:
         self, name: Hashable, facts: Sequence[Fact], place: NextPlace, driver: DriverState
     ) -> WorldState:
         world = self._world
+        if self._is_server and self._bug != "no_fence" and not driver.has_epoch:
+            if self._bug != "epoch_unchecked":
+                return self._let_go(world)
+            raise RuleViolation("facts were accepted from a process that the row does not name")
         if driver.log != world.log:
             if not self._is_fenced_off(driver):
                 raise RuleViolation("facts were accepted from a driver that had lost the session")

@@ -27,6 +27,9 @@ def environment_steps(scenario: Scenario, log: FactLog, state: WorldState) -> It
     for me, driver in enumerate(state.drivers):
         if driver.place not in ("idle", "dead"):
             yield from _faults_of(state, me, driver)
+    if state.outages and state.lock != NOBODY:
+        after = partial(_lose_server, state)
+        yield ModelStep("the server", "is away for a minute", after, is_environment=True)
     if state.forgeries and log[state.log].state.is_waiting:
         after = partial(_forge, log, state)
         yield ModelStep("an intruder", "writes an answer", after, is_environment=True)
@@ -46,6 +49,10 @@ def _faults_of(state: WorldState, me: int, driver: DriverState) -> Iterator[Step
         cut = state.with_driver(me, driver._replace(is_connected=False))
         after = partial(cut._replace, cuts=state.cuts - 1)
         yield ModelStep(name, "is cut off from the store", after, is_environment=True)
+    if state.stops and not driver.has_expired:
+        stopped = state.with_driver(me, driver._replace(has_expired=True))
+        after = partial(stopped._replace, stops=state.stops - 1)
+        yield ModelStep(name, "is stopped until its lease expires", after, is_environment=True)
     if state.releases and driver.place == "driving" and not driver.must_release:
         asked = state.with_driver(me, driver._replace(must_release=True))
         after = partial(asked._replace, releases=state.releases - 1)
@@ -95,6 +102,19 @@ def _crash(state: WorldState, me: int) -> WorldState:
     lock = NOBODY if state.lock == me else state.lock
     dead = state.with_driver(me, DriverState("dead"))
     return dead._replace(lock=lock, crashes=state.crashes - 1)
+
+
+def _lose_server(state: WorldState) -> WorldState:
+    """All connections are lost, and all leases have expired when the server is back."""
+    drivers = [
+        driver
+        if driver.place in ("idle", "dead")
+        else driver._replace(is_connected=False, has_expired=True)
+        for driver in state.drivers
+    ]
+    return state._replace(
+        drivers=(drivers[0], drivers[1]), is_quiet=True, outages=state.outages - 1
+    )
 
 
 def _forge(log: FactLog, state: WorldState) -> WorldState:

@@ -9,6 +9,8 @@ PlantedBug = Literal[
     "remove_before_fact",
     "release_before_calls_ended",
     "no_fence",
+    "epoch_unchecked",
+    "first_one_back_takes_all",
     "confirm_skipped",
     "sweep_drives_paused",
     "sweep_ignores_mail_of_paused",

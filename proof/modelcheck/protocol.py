@@ -31,6 +31,8 @@ class LeaseProtocol:
             posted=(0,) * len(scenario.posters),
             crashes=scenario.crashes,
             cuts=scenario.cuts,
+            stops=scenario.stops,
+            outages=scenario.outages,
             releases=scenario.releases,
             forks=scenario.forks,
             forgeries=scenario.forgeries,

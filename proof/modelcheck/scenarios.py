@@ -15,6 +15,12 @@ SCENARIOS: Mapping[str, Scenario] = {
     # A process may stop inside of the call: the tool checks the token, or cannot reconcile at all.
     "token": Scenario(crashes=1, cuts=2, checks_token=True),
     "unknown": Scenario(crashes=1, cuts=2, can_reconcile=False),
+    # A process that is stopped in any moment until its lease has expired, and wakes up later.
+    "stop": Scenario(stops=1, crashes=1, can_stop_in_call=False),
+    "stop in a call": Scenario(stops=2, checks_token=True),
+    "stop and mail": Scenario(has_call=False, posters=((_TALK,), (_ANY,)), stops=1),
+    # The server is away for longer than a lease time; a connection that blinks; both.
+    "outage": Scenario(outages=1, cuts=1, crashes=1, can_stop_in_call=False),
     # The same in a file, whose lock no living process loses; with a release, and no token.
     "file": Scenario(store="file", crashes=1, cuts=1, releases=1),
     "file mail": Scenario(store="file", posters=((_TALK,), (_ANY,)), crashes=1, releases=1),
@@ -68,6 +74,8 @@ PLANTED: Mapping[PlantedBug, Scenario] = {
         store="file", releases=1, bug="release_before_calls_ended"
     ),
     "no_fence": Scenario(cuts=1, bug="no_fence"),
+    "epoch_unchecked": Scenario(stops=1, bug="epoch_unchecked"),
+    "first_one_back_takes_all": Scenario(outages=1, bug="first_one_back_takes_all"),
     "confirm_skipped": Scenario(cuts=1, can_stop_in_call=False, bug="confirm_skipped"),
     "sweep_drives_paused": Scenario(
         has_call=False, posters=((("pause",),),), bug="sweep_drives_paused"
@@ -93,6 +101,7 @@ PLANTED: Mapping[PlantedBug, Scenario] = {
 
 GAPS: Mapping[str, Scenario] = {
     "no token": Scenario(cuts=1),
+    "no token, and a stop": Scenario(stops=1),
     "token that reconcile does not show": Scenario(
         cuts=1, checks_token=True, reconcile_shows_token=False
     ),

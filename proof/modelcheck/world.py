@@ -19,6 +19,10 @@ class DriverState(NamedTuple):
 
     place: DriverPlace = "idle"
     is_connected: bool = True
+    has_epoch: bool = False
+    """On a server: whether the epoch of its lease is the one in the row of the session."""
+    has_expired: bool = False
+    """On a server: whether its lease time is over: another process may claim the session."""
     log: int = 0
     """The session as this driver last saw it: a node of the log."""
     letters: tuple[PostedLetter, ...] = ()
@@ -55,6 +59,10 @@ class WorldState(NamedTuple):
     """Drivers that the call has taken down, since somebody last continued the run."""
     crashes: int = 0
     cuts: int = 0
+    stops: int = 0
+    outages: int = 0
+    is_quiet: bool = False
+    """Whether the server is back for less than a lease time: what has expired is not taken."""
     releases: int = 0
     forks: int = 0
     forgeries: int = 0
@@ -72,7 +80,7 @@ class Scenario:
     """What can happen in an exploration, and how often."""
 
     store: Literal["file", "server"] = "server"
-    """A lock of the kernel dies with the process, one of a server also with the connection."""
+    """A lock of the kernel dies with the process; a lease of a server expires as well."""
     has_call: bool = True
     asks: bool = False
     """Whether a person has to be asked about the call."""
@@ -80,6 +88,10 @@ class Scenario:
     """For each poster, and each message that it posts: the kinds that it chooses from."""
     crashes: int = 0
     cuts: int = 0
+    stops: int = 0
+    """How often a process is stopped until its lease has expired, and continues later."""
+    outages: int = 0
+    """How often the server is away for longer than a lease time, for everybody."""
     releases: int = 0
     forks: int = 0
     forgeries: int = 0

@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from windlass import Agent, RunResult
+from windlass.core.errors import SessionBusy
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.testing import ScriptedModel
 
@@ -35,7 +37,12 @@ async def take_over(dsn: str, folder: Path, guard: str) -> RunResult[str]:
     async with PostgresJournal(dsn) as journal:
         tools = [make_pay_tool(folder, guard, lambda: False)]
         agent = Agent(ScriptedModel(["Paid."]), tools=tools, journal=journal)
-        return await agent.resume("s")
+        async with asyncio.timeout(60):
+            while True:
+                # Soon after the start of a server, a missing lock tells nothing.
+                with suppress(SessionBusy):
+                    return await agent.resume("s")
+                await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize("guard", ["ask", "ask in a thread", "token"])
@@ -57,7 +64,8 @@ def test_a_driver_that_wakes_inside_a_tool_does_nothing(tmp_path: Path, guard: s
     finally:
         child.kill()
         child.communicate()
-    assert output.strip() == "FailedByJournal"
+    # It finds out by an append that is refused, or by its lease, whichever comes first.
+    assert output.strip() in ("FailedByJournal", "released")
     tokens = (tmp_path / "payments").read_text().split()
     assert len(tokens) == 1, "paid once"
     assert int(tokens[0]) > 1, "by the second driver, whose token is higher"

@@ -34,7 +34,17 @@ from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.journals import append_facts
 
-SMALL = ("take-over", "file", "poison", "fork", "answers and a cancel", "forged answer")
+SMALL = (
+    "take-over",
+    "stop",
+    "stop in a call",
+    "outage",
+    "file",
+    "poison",
+    "fork",
+    "answers and a cancel",
+    "forged answer",
+)
 """Scenarios that take a second."""
 DEPTH = 14
 """How far the others are explored here; `make modelcheck` explores all of them to the end."""
@@ -50,6 +60,8 @@ FINDINGS = [
     ("remove_before_fact", "a message is never taken"),
     ("release_before_calls_ended", "the effect of one call happened twice"),
     ("no_fence", "facts were accepted from a driver that had lost the session"),
+    ("epoch_unchecked", "facts were accepted from a process that the row does not name"),
+    ("first_one_back_takes_all", "a session was taken before its process could come back"),
     ("confirm_skipped", "the effect of one call happened twice"),
     ("sweep_drives_paused", "a paused run is driven, although no message came for it"),
     ("sweep_ignores_mail_of_paused", "a message is never taken"),

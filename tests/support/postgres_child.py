@@ -34,9 +34,9 @@ async def append_against_others(dsn: str, name: str, appends: str) -> None:
     print(won, flush=True)  # noqa: T201
 
 
-async def hold_session(dsn: str, session: str) -> None:
+async def hold_session(dsn: str, session: str, lease_s: str = "10") -> None:
     """Lease a session until the end."""
-    async with PostgresJournal(dsn) as journal:
+    async with PostgresJournal(dsn, lease_s=float(lease_s)) as journal:
         await journal.lease(session)
         print("held", flush=True)  # noqa: T201
         await asyncio.sleep(3_600)

@@ -75,7 +75,8 @@ async def drive(dsn: str, folder: Path, guard: str) -> None:
             journal=journal,
         )
         try:
-            await agent.run("Pay.", session="s")
+            result = await agent.run("Pay.", session="s")
+            print(result.outcome, flush=True)  # noqa: T201
         except WindlassError as error:
             print(type(error).__name__, flush=True)  # noqa: T201
 

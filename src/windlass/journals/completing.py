@@ -367,8 +367,18 @@ class CompletedJournal:
 class _OpenLease:
     """A lease that excludes no other driver."""
 
+    epoch = 0
+    """No fencing token of its own: the numbers of the facts serve as one."""
+
     def release(self) -> None:
         """Do nothing."""
+
+    def is_certain(self) -> bool:
+        """Return True: the next append shows whether another driver has the session."""
+        return True
+
+    def watch(self, on_lost: Callable[[], None]) -> None:
+        """Do nothing: no server reports a loss."""
 
     async def confirm(self) -> bool:
         """Return True: only a fact of another driver shows that it has the session."""

@@ -11,6 +11,7 @@ import fcntl
 import os
 import struct
 import sys
+from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
@@ -37,12 +38,22 @@ _LOCK_TAKEN_ERRNOS = (errno.EAGAIN, errno.EACCES)
 class HeldLease:
     """The lease of a session. Releasing it a second time does nothing."""
 
+    epoch = 0
+    """No fencing token of its own: the numbers of the facts serve as one."""
+
     def __init__(self, leases: "LeaseTable", session: str) -> None:
         self.session = session
         self._leases = leases
 
     def release(self) -> None:
         self._leases.release_lease(self)
+
+    def is_certain(self) -> bool:
+        """Whether it is held: until it is released, because it cannot be lost."""
+        return self._leases.has_lease(self)
+
+    def watch(self, on_lost: Callable[[], None]) -> None:
+        """Do nothing: it cannot be lost."""
 
     async def confirm(self) -> bool:
         """Whether it is held: until it is released, because it cannot be lost."""

@@ -1,7 +1,7 @@
 """The list of the sessions of a stored journal: found by rows, and deleted with those below."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple
 
 from windlass.core.events import Fact
@@ -20,8 +20,6 @@ from windlass.core.session_summary import (
 )
 
 ROWS_AT_ONCE = 500
-NameTest = Callable[[str], bool]
-"""Says something of a session by its name."""
 
 
 class SqlCondition(NamedTuple):
@@ -79,8 +77,8 @@ class StoredCatalog(ABC):
         """Return the summary of a session; None if there is no such session."""
 
     @abstractmethod
-    async def _find_driven(self) -> NameTest:
-        """Return a test whether a living driver has a session now."""
+    async def _find_driven(self, sessions: Sequence[str]) -> set[str]:
+        """Return those of these sessions that a living driver has now."""
 
     @abstractmethod
     async def _delete_ended_trees(self, trees: Sequence[Sequence[str]], before: float) -> int:
@@ -130,9 +128,9 @@ class StoredCatalog(ABC):
         found: list[SessionSummary] = []
         wanted = make_query(state="open", agent=agent, parent=parent)
         # A session that is released meanwhile is in the next list.
-        is_driven = await self._find_driven()
         async for rows in self._iterate_sessions(wanted, min(limit, ROWS_AT_ONCE)):
-            found += (row for row in rows if not is_driven(row.session))
+            driven = await self._find_driven([row.session for row in rows])
+            found += (row for row in rows if row.session not in driven)
             if len(found) >= limit:
                 break
         return found[:limit]

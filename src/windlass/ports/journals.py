@@ -46,17 +46,30 @@ class FactStore(Protocol):
 
 
 class Lease(Protocol):
-    """The right to drive a session, until it is released or its holder dies."""
+    """The right to drive a session, until it is released, its holder dies, or it expires."""
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token: a later lease of the session has a higher one.
+
+        It is 0 where a lease cannot expire; then the number of the fact that opened the run serves.
+        """
+        ...
+
+    def is_certain(self) -> bool:
+        """Return, without asking the server, whether no other driver can have the session."""
+        ...
+
+    def watch(self, on_lost: Callable[[], None]) -> None:
+        """Call back if the lease is lost, or could not be renewed in time."""
+        ...
 
     def release(self) -> None:
         """Let another driver have the session. A second call does nothing."""
         ...
 
     async def confirm(self) -> bool:
-        """Return whether it is held. One that a server lost is taken again if it is free.
-
-        Raises JournalFailed if the server does not answer.
-        """
+        """Ask the server whether it is held. Raises JournalFailed if the server does not answer."""
         ...
 
 

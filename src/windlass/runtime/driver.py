@@ -57,6 +57,7 @@ from windlass.runtime.run_control import RunControl
 from windlass.runtime.shared_limits import settle_budgets
 
 _log = get_logger(__name__)
+LEASE_LOST = "its lease could not be renewed in time"
 
 Opening = Callable[[State], Sequence[Fact]]
 """Returns the facts that open a run in a session as it is found; raises ForOperator if none may."""
@@ -108,6 +109,9 @@ class RunDriver:
         self.session_freed = self._hold.freed
         self._in_flight = control.in_flight
         self._in_flight.still_driving = self._hold.is_still_driving
+        self._in_flight.is_certain = self._hold.is_certain
+        self._in_flight.find_epoch = lambda: self._hold.epoch
+        self._hold.on_lost = self._on_lease_lost
         self._attending: asyncio.Handle | None = None
         """Opens the run to watchers and messages; None before the loop has begun."""
         self._live_sender: LiveSender | None = None
@@ -202,6 +206,10 @@ class RunDriver:
         self.finished.set()
         for on_finished in self._on_finished:
             on_finished()
+
+    def _on_lease_lost(self) -> None:
+        """Stop what runs, without a grace: another driver may have the session."""
+        self.control.release(LEASE_LOST, 0.0)
 
     async def _lease_session(self) -> None:
         """Take the session and read it. An error until the opening is recorded ends no run."""

@@ -72,6 +72,14 @@ async def _always_driving() -> bool:
     return True
 
 
+def _is_certain() -> bool:
+    return True
+
+
+def _find_no_epoch() -> int:
+    return 0
+
+
 def _ignore_stop(_reason: str) -> None:
     pass
 
@@ -113,6 +121,10 @@ class InFlight(msgspec.Struct):
 
     still_driving: Callable[[], Awaitable[bool]] = _always_driving
     """Ask the journal whether this driver still has the session."""
+    is_certain: Callable[[], bool] = _is_certain
+    """Whether no other driver can have the session, without asking."""
+    find_epoch: Callable[[], int] = _find_no_epoch
+    """Return the fencing token of the driver's lease; 0 if it has none of its own."""
 
     end_children: EndChildren = _has_no_children
     """End what works for open calls of the run, and say what it cost."""
@@ -157,7 +169,9 @@ class InFlight(msgspec.Struct):
         A process that was stopped in between, and resumes now, must ask again.
         """
         passed_s = asyncio.get_running_loop().time() - self._starts_recorded_at
-        if passed_s > PROOF_LASTS_S and not await self.still_driving():
+        # The clock of the loop stands still while the machine sleeps; that of the lease does not.
+        is_proven = passed_s <= PROOF_LASTS_S and self.is_certain()
+        if not is_proven and not await self.still_driving():
             work.close()
             return ToolResult.from_text(
                 "cancelled", "The call did not start: another driver has taken the session over."

@@ -155,6 +155,8 @@ class SessionHold:
         """The calls that are recorded as allowed, and that no signature proves to be."""
         self.freed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once another driver can have the session."""
+        self.on_lost: Callable[[], None] = _ignore
+        """Called if the lease is lost, or could not be renewed in time."""
 
     async def lease_and_read(self) -> State:
         """Take the lease of the session, then read it."""
@@ -164,6 +166,7 @@ class SessionHold:
         if self._is_over:
             # The driver gave up while the journal was still granting the lease.
             self._lease.release()
+        self._lease.watch(lambda: self.on_lost())  # noqa: PLW0108 - the driver sets it later
         state = await self._state_cache.read_state(journal, session)
         if state.is_active or state.grants:
             # What a person allowed for always is used by later runs as well.
@@ -185,6 +188,15 @@ class SessionHold:
             if call.phase in _ALLOWED_PHASES and not (call.answered and call.id in proven.calls)
         )
         return replace(state, grants=tuple(one for one in state.grants if one in proven.grants))
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token of the lease; 0 if it has none of its own."""
+        return 0 if self._lease is None else self._lease.epoch
+
+    def is_certain(self) -> bool:
+        """Whether no other driver can have the session, as far as this process knows by itself."""
+        return self._lease is not None and self._lease.is_certain()
 
     async def is_still_driving(self) -> bool:
         """Return whether this driver has the session: no other one can have taken it over."""
@@ -218,6 +230,10 @@ class SessionHold:
             self._state_cache.remember(self._recorder)
         if not self.freed.done():
             self.freed.set_result(None)
+
+
+def _ignore() -> None:
+    pass
 
 
 async def _refuse_forgeries(journal: Journal, session: str) -> None:

@@ -77,7 +77,7 @@ async def _reconcile_call(
     """Ask the tool whether a write took effect, and return the fact that follows."""
     call = cleared.call
     # Looking is not running: what a reconcile reports as paid is not charged to the run.
-    apart = InFlight(still_driving=in_flight.still_driving)
+    apart = InFlight(still_driving=in_flight.still_driving, find_epoch=in_flight.find_epoch)
     context = _call_context(cleared, world, recorder, apart)
     match await world.tools.reconcile(cleared, context):
         case ToolResult() as result:
@@ -251,7 +251,7 @@ def _call_context(
         folder=world.find_folder(state.folder) if state.folder else None,
         mask_text=recorder.mask.mask_text,
         blobs=world.blobs,
-        fencing_token=state.run.opening_seq if state.run else 0,
+        fencing_token=in_flight.find_epoch() or (state.run.opening_seq if state.run else 0),
         park=lambda waiting: in_flight.parked_calls.park(call_id, waiting),
         unpark=lambda: in_flight.parked_calls.unpark(call_id),
         keep_leftover=lambda work: in_flight.keep_leftover(work),  # noqa: PLW0108 - as below

@@ -71,6 +71,20 @@ class SessionLeasesConformance(JournalSuite):
             got[0].release()
 
     @on_two_journals
+    async def test_a_later_lease_has_a_higher_token(self, one: Journal, two: Journal) -> None:
+        """F6: or all have none, where a lease cannot be lost while its holder lives."""
+        epochs: list[int] = []
+        for journal in (one, two, one):
+            lease = await journal.lease(SESSION)
+            assert lease.is_certain()
+            assert await lease.confirm()
+            epochs.append(lease.epoch)
+            lease.release()
+            assert not lease.is_certain()
+            assert not await lease.confirm()
+        assert epochs in ([0, 0, 0], sorted(set(epochs)))
+
+    @on_two_journals
     async def test_a_lease_is_no_fact(self, one: Journal, two: Journal) -> None:
         """A lease changes nothing for writing by its holder, and anybody may read."""
         lease = await one.lease(SESSION)

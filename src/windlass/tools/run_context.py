@@ -78,8 +78,8 @@ class RunContext(Generic[DepsT_co]):
         """A number that grows with each process that drives the session.
 
         A service that remembers the highest one for an `idempotency_key`, and refuses lower ones,
-        cannot be called by a process that was stopped, replaced and woken. It is the sequence
-        number of the fact by which this driver opened the run.
+        cannot be called by a process that was stopped, replaced and woken. It is the epoch of the
+        lease on Postgres, and else the number of the fact by which this driver opened the run.
         """
         return self.call.fencing_token if self.call else 0
 

@@ -4,7 +4,7 @@ Invariant: the number of statements does not grow with the number of appends, an
 written only if it ends where this process believes it does.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from windlass.core.errors import WindlassError
 from windlass.core.events import Fact
@@ -16,28 +16,33 @@ from windlass.journals.session_rows import (
     SessionEnd,
 )
 
-# $1 to $25 are the sessions: the hash that each must end with (null for a new one), its new columns
-# and the last messages that its facts carry. $26 to $29 are the records, $30 and $31 which session
-# uses which blob, $32 and $33 the blobs, $34 the lock of the blobs and $35 the channel of
-# notifications. `place` is the position of a session in its list. The statement returns the places
-# of the sessions that were written.
+# $1 to $27 are the sessions: the hash that each must end with (null for a new one), its new
+# columns, the last messages that its facts carry, and the process and epoch of the writer's lease
+# (null without one). $28 to $31 are the records, $32 and $33 which session uses which blob, $34 and
+# $35 the blobs, $36 the lock of the blobs and $37 the channel of notifications. `place` is the
+# position of a session in its list. The statement returns the places of the sessions that were
+# written. A session whose row names another process, or this one with another epoch, is not.
 APPEND_SQL = """
 WITH line AS MATERIALIZED (
     SELECT * FROM unnest(
         $1::bytea[], $2::bytea[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::float8[],
         $8::text[], $9::float8[], $10::bigint[], $11::text[], $12::text[], $13::text[],
         $14::text[], $15::text[], $16::boolean[], $17::float8[], $18::bigint[], $19::bigint[],
-        $20::bigint[], $21::numeric[], $22::bigint[], $23::numeric[], $24::bigint[], $25::bigint[]
-    ) WITH ORDINALITY AS line (old, {columns}, mail_taken, prompts_taken, place)
+        $20::bigint[], $21::numeric[], $22::bigint[], $23::numeric[], $24::bigint[], $25::bigint[],
+        $26::text[], $27::bigint[]
+    ) WITH ORDINALITY AS line (old, {columns}, mail_taken, prompts_taken, worker, epoch, place)
 ), made AS (
     INSERT INTO {schema}.sessions ({columns}, mail_taken, prompts_taken)
-    SELECT {columns}, mail_taken, prompts_taken FROM line WHERE old IS NULL ORDER BY session
+    SELECT {columns}, mail_taken, prompts_taken FROM line WHERE old IS NULL AND worker IS NULL
+    ORDER BY session
     ON CONFLICT (session) DO NOTHING RETURNING number, session
 ), moved AS (
     UPDATE {schema}.sessions AS old SET {updates},
         mail_taken = greatest(old.mail_taken, line.mail_taken),
         prompts_taken = greatest(old.prompts_taken, line.prompts_taken)
     FROM line WHERE old.session = line.session AND old.head = line.old
+        AND old.worker IS NOT DISTINCT FROM line.worker
+        AND (line.worker IS NULL OR old.epoch = line.epoch)
     RETURNING old.number, line.place
 ), kept AS MATERIALIZED (
     SELECT number, place FROM moved
@@ -45,23 +50,23 @@ WITH line AS MATERIALIZED (
 ), written AS (
     INSERT INTO {schema}.records (number, seq, body, hash)
     SELECT number, seq, body, hash
-    FROM unnest($26::bigint[], $27::bigint[], $28::text[], $29::bytea[])
+    FROM unnest($28::bigint[], $29::bigint[], $30::text[], $31::bytea[])
         AS record (place, seq, body, hash) JOIN kept USING (place)
 ), wanted AS MATERIALIZED (
     SELECT DISTINCT number, hash
-    FROM unnest($30::bigint[], $31::text[]) AS used (place, hash) JOIN kept USING (place)
+    FROM unnest($32::bigint[], $33::text[]) AS used (place, hash) JOIN kept USING (place)
 ), used AS (
     INSERT INTO {schema}.uses (number, hash) SELECT number, hash FROM wanted
     ON CONFLICT DO NOTHING
 ), guard AS MATERIALIZED (
-    SELECT pg_advisory_xact_lock_shared($34) FROM (SELECT FROM wanted LIMIT 1) AS any_blob
+    SELECT pg_advisory_xact_lock_shared($36) FROM (SELECT FROM wanted LIMIT 1) AS any_blob
 ), stored AS (
     INSERT INTO {schema}.blobs (hash, data)
-    SELECT hash, data FROM guard, unnest($32::text[], $33::bytea[]) AS blob (hash, data)
+    SELECT hash, data FROM guard, unnest($34::text[], $35::bytea[]) AS blob (hash, data)
     WHERE hash IN (SELECT hash FROM wanted) ORDER BY hash
     ON CONFLICT DO NOTHING
 )
-SELECT place, pg_notify($35, encode(sha256(convert_to(session, 'UTF8')), 'hex'))
+SELECT place, pg_notify($37, encode(sha256(convert_to(session, 'UTF8')), 'hex'))
 FROM kept JOIN line USING (place)
 """
 FIND_SESSIONS_SQL = """
@@ -79,10 +84,15 @@ def format_sql(template: str, schema: str) -> str:
     return template.format(columns=SESSION_COLUMNS, updates=_UPDATES, schema=schema)
 
 
+FindClaim = Callable[[str], tuple[str, int] | None]
+"""Returns the process and the epoch with which this process has a session; None if it has not."""
+
+
 class AppendBatch:
     """The appends that go into one statement."""
 
-    def __init__(self) -> None:
+    def __init__(self, find_claim: FindClaim) -> None:
+        self._find_claim = find_claim
         self.starts: dict[str, SessionEnd] = {}
         """Where each session ends before the statement; the database compares."""
         self.ends: dict[str, SessionEnd] = {}
@@ -114,8 +124,11 @@ class AppendBatch:
         self.ends[append.session] = end
 
     def statement_arguments(self) -> list[object]:
-        """Return $1 to $33 of APPEND_SQL."""
-        rows = [_session_row(self.starts[name], end) for name, end in self.ends.items()]
+        """Return $1 to $35 of APPEND_SQL."""
+        rows = [
+            (*_session_row(self.starts[name], end), *(self._find_claim(name) or (None, None)))
+            for name, end in self.ends.items()
+        ]
         columns: list[object] = [list(column) for column in zip(*rows, strict=True)]
         columns += _transpose_rows(self.records, 4)
         columns += _transpose_rows(self.uses, 2)

@@ -19,6 +19,10 @@ NAME_BYTES_MAX = 63
 """Postgres truncates longer names of schemas."""
 DEFAULT_PORT = "5432"
 CONNECT_TIMEOUT_S = 10.0
+LEASE_S = 10.0
+LEASE_MIN_S = 1.0
+TCP_TIMEOUT_S = 15.0
+"""How long the server keeps a connection on which nothing is acknowledged."""
 ANSWER_GRACE_S = 5.0
 """How much longer than the statement timeout to wait for an answer."""
 
@@ -61,11 +65,13 @@ class PostgresConfig:
     schema: str
     durability: Durability
     connections_max: int
-    """Connections of one event loop, not counting the one that holds its leases."""
+    """Connections of one event loop, not counting the one that stays open."""
     timeout_s: float
     """How long one statement may take."""
     patience_s: float
     """How long to retry when a server that was reachable before does not answer."""
+    lease_s: float = LEASE_S
+    """How long a process has its sessions after its last sign of life."""
 
     def __post_init__(self) -> None:
         check_durability(self.durability)
@@ -79,6 +85,8 @@ class PostgresConfig:
             raise ConfigError(f"connections_max={self.connections_max}: it must be at least 1")
         if not (self.timeout_s > 0 and self.patience_s >= 0):
             raise ConfigError("timeout_s must be more than 0, and patience_s must be 0 or more")
+        if not LEASE_MIN_S <= self.lease_s < float("inf"):
+            raise ConfigError(f"lease_s={self.lease_s}: it must be at least {LEASE_MIN_S:g} s")
         parts = split_server_url(self.dsn)
         if parts is None or parts.scheme not in POSTGRES_SCHEMES:
             # The value is not shown: there may be a password anywhere in it.
@@ -135,10 +143,12 @@ async def connect_to_server(config: PostgresConfig) -> PostgresConnection:
         # One plan serves lists of any length. Planning again would cost more than the write itself.
         "plan_cache_mode": "force_generic_plan",
         "jit": "off",
-        # If this machine vanishes, the server frees its leases after 10 + 3 * 5 seconds.
+        # If this machine vanishes, the server gives its connections up after so long. Keepalives
+        # are sent only while the server waits for an answer to nothing else.
         "tcp_keepalives_idle": "10",
         "tcp_keepalives_interval": "5",
         "tcp_keepalives_count": "3",
+        "tcp_user_timeout": f"{TCP_TIMEOUT_S * 1000:.0f}",
     }
     return await _load_asyncpg().connect(
         config.dsn,

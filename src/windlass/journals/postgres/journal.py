@@ -22,14 +22,13 @@ from windlass.core.session_summary import PagePlace, SessionQuery, SessionSummar
 from windlass.journals.answer_proofs import find_unsigned_answers
 from windlass.journals.codec import RecordProblem, blob_name
 from windlass.journals.mail_rules import MailLimits
-from windlass.journals.postgres.config import PostgresConfig
-from windlass.journals.postgres.lease_connection import PostgresLease
+from windlass.journals.postgres.config import LEASE_S, PostgresConfig
+from windlass.journals.postgres.leasing import PostgresLease
 from windlass.journals.postgres.live import PostgresSender, PostgresSubscription
 from windlass.journals.postgres.queries import PostgresQueries
 from windlass.journals.postgres.shared_records import PostgresRecordStore
 from windlass.journals.service_keys import ServiceKeys, load_service_keys
 from windlass.journals.session_rows import PendingAppend
-from windlass.journals.stored_catalog import NameTest
 from windlass.journals.stored_journal import Durability
 from windlass.journals.upgrades import UpgradeStatus
 from windlass.journals.wording import session_missing_error
@@ -57,6 +56,7 @@ class PostgresJournal(PostgresRecordStore):
         connections_max: int = 4,
         timeout_s: float = 30.0,
         patience_s: float = 10.0,
+        lease_s: float = LEASE_S,
         now: Callable[[], float] = time.time,
         mail_limits: MailLimits | None = None,
         keys: ServiceKeys | None = None,
@@ -66,15 +66,14 @@ class PostgresJournal(PostgresRecordStore):
         Args:
             dsn: `postgresql://user:password@host/database`.
             schema: the schema for the tables; it is created if it does not exist.
-            durability: "full" waits until the server has written to its disk, "relaxed" does not.
-            connections_max: connections of each event loop, not counting one that holds leases.
+            durability: "full" waits until the server has written to its disk.
+            connections_max: connections of each event loop, not counting one that stays open.
             timeout_s: how long one statement may take.
             patience_s: how long to retry when a server that was reachable before does not answer.
+            lease_s: how long a process that stops answering keeps its sessions.
             now: seconds since the epoch, for budgets with a window.
-            mail_limits: how many messages may wait for a session; 1,000 for control and 100
-                prompts by default.
-            keys: sign and verify answers and records; by default those that the environment names
-                (`WINDLASS_SIGNING_KEY_FILE`, `WINDLASS_VERIFY_KEYS`).
+            mail_limits: how many messages may wait: by default 1,000 for control, 100 prompts.
+            keys: sign and verify answers and records; by default those of `load_service_keys`.
         """
         config = PostgresConfig(
             dsn=dsn,
@@ -83,6 +82,7 @@ class PostgresJournal(PostgresRecordStore):
             connections_max=connections_max,
             timeout_s=timeout_s,
             patience_s=patience_s,
+            lease_s=lease_s,
         )
         super().__init__(config, mail_limits or MailLimits(), keys or load_service_keys())
         self._queries = PostgresQueries(config)
@@ -173,9 +173,8 @@ class PostgresJournal(PostgresRecordStore):
         return await self._run_query(lambda server: self._queries.find_summary(server, session))
 
     @override
-    async def _find_driven(self) -> NameTest:
-        locks = await self._resources.for_running_loop().leases.held_lock_keys()
-        return lambda session: self._config.lock_key("lease", session) in locks
+    async def _find_driven(self, sessions: Sequence[str]) -> set[str]:
+        return await self._resources.for_running_loop().leases.find_driven(sessions)
 
     async def delete(self, session: str) -> bool:
         """Delete a session, those that work for it, and the attachments that only they used.
@@ -183,7 +182,8 @@ class PostgresJournal(PostgresRecordStore):
         Returns whether there was one. Raises SessionBusy, and deletes nothing, if one is driven.
         """
         tree = [self._check_name(session), *await self._find_below(session)]
-        await self._resources.for_running_loop().leases.wait_for_releases()
+        # This also notices a driver that has died.
+        await self._resources.for_running_loop().leases.find_driven(tree)
         deleted, driven = await self._run_query(
             lambda server: self._queries.delete_trees(server, [tree])
         )
@@ -212,16 +212,16 @@ class PostgresJournal(PostgresRecordStore):
     async def lease(self, session: str) -> PostgresLease:
         """Take the lease of a session; raises SessionBusy if a live driver has it.
 
-        The lease of a process that died is free at once, and that of a machine that was cut off
-        from the network within half a minute.
+        The lease of a process that died is free within two seconds, and that of one that stopped
+        or was cut off after `lease_s`.
         """
         name = self._check_name(session)
         return await self._resources.for_running_loop().leases.acquire_lease(name)
 
     async def is_leased(self, session: str) -> bool:
         """Whether a live driver has the session, in any process."""
-        key = self._config.lock_key("lease", self._check_name(session))
-        return key in await self._resources.for_running_loop().leases.held_lock_keys()
+        name = self._check_name(session)
+        return await self._resources.for_running_loop().leases.is_leased(name)
 
     async def wait_for_append(self, session: str, after: int) -> None:
         """Return when the session may have records after number `after`.
@@ -233,7 +233,7 @@ class PostgresJournal(PostgresRecordStore):
         async def is_there() -> bool:
             return await self._run_query(lambda it: self._queries.last_seq(it, name)) > after
 
-        await self._resources.for_running_loop().leases.wait_for_news(name, is_there)
+        await self._resources.for_running_loop().news.wait_for_news(name, is_there)
 
     def open_live(self, session: str, on_interest: Callable[[bool], None]) -> PostgresSender:
         """Open the driver's side of the live channel; nothing is sent before a watcher comes."""

@@ -1,7 +1,7 @@
 """The live channel of a Postgres journal: notifications of the server, on a connection of its own.
 
 Invariant: an append never waits for it, and no delta is in an append's transaction. A driver hears
-of interest on the connection that holds its leases, so that it costs nothing before the first
+of interest on the connection that stays open, so that it costs nothing before the first
 watcher comes. What is sent goes out in the background, from a bounded queue. Notifications need a
 connection that stays the same: behind a pooler in transaction mode there are facts only, and a
 warning says so.
@@ -19,7 +19,7 @@ from windlass.core.live_batch import LiveBatch
 from windlass.journals.live.frames import BadFrame, decode_batch, encode_batch
 from windlass.journals.live.inbox import BatchInbox
 from windlass.journals.postgres.config import PostgresConnection
-from windlass.journals.postgres.lease_connection import LeaseConnection
+from windlass.journals.postgres.direct_connection import DirectConnection
 from windlass.journals.postgres.live_wire import BatchAssembly, InterestTable, split_batch
 from windlass.journals.postgres.pool import ConnectionPool
 from windlass.logs import get_logger
@@ -91,9 +91,9 @@ class PostgresSubscription:
 class PostgresLive:
     """Drivers and watchers of one event loop."""
 
-    def __init__(self, pool: ConnectionPool, leases: LeaseConnection) -> None:
+    def __init__(self, pool: ConnectionPool, direct: DirectConnection) -> None:
         self._pool = pool
-        self._leases = leases
+        self._direct = direct
         self._control = pool.config.channel_name("interest")
         self._senders: dict[str, set[PostgresSender]] = {}
         self._interests = InterestTable(pool.loop, self._tell_drivers)
@@ -142,7 +142,7 @@ class PostgresLive:
 
     async def _hear_control(self) -> None:
         try:
-            await self._leases.listen_to(self._control, self._on_control)
+            await self._direct.listen_to(self._control, self._on_control)
         except Exception as error:  # noqa: BLE001 - what is shown cannot stop a run
             self._hearing = None
             _log.info("watchers elsewhere see facts only, no deltas: %s", error)
@@ -229,7 +229,7 @@ class PostgresLive:
 
     async def close(self) -> None:
         """Send what is waiting, for a moment, and stop."""
-        # The listener for interest continues in the connection of the leases, until it is done.
+        # The listener for interest continues in the other connection, until it is done.
         last = {task for task in (self._pump, self._hearing) if task is not None}
         if last:
             await asyncio.wait(last, timeout=CLOSE_S)

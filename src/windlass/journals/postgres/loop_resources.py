@@ -1,7 +1,7 @@
 """What each event loop has of a Postgres journal, and how all of it is closed from anywhere.
 
 A connection belongs to the event loop that opened it, and `run_sync` runs a loop of its own. So
-each loop has its own pool, writer and lease connection.
+each loop has its own pool, writer and leases.
 """
 
 import asyncio
@@ -11,8 +11,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from windlass.journals.postgres.config import PostgresConfig
-from windlass.journals.postgres.lease_connection import LeaseConnection
+from windlass.journals.postgres.direct_connection import DirectConnection
+from windlass.journals.postgres.leasing import LeaseKeeper
 from windlass.journals.postgres.live import PostgresLive
+from windlass.journals.postgres.news import SessionNews
 from windlass.journals.postgres.pool import ConnectionPool
 from windlass.journals.postgres.writer import PostgresWriter
 from windlass.journals.wording import closed_error
@@ -26,14 +28,15 @@ class LoopResources(NamedTuple):
 
     pool: ConnectionPool
     writer: PostgresWriter
-    leases: LeaseConnection
+    leases: LeaseKeeper
+    news: SessionNews
     live: PostgresLive
 
     async def close(self) -> None:
         """Write what is waiting, release the leases, close the connections."""
         await self.writer.wait_until_idle()
         await self.live.close()
-        await self.leases.wait_for_releases()
+        await self.leases.close()
         await self.pool.close()
 
 
@@ -59,9 +62,13 @@ class ResourcesByLoop:
             # Loops that have ended are forgotten here, so that `run_sync` does not pile them up.
             alive = {at: found for at, found in self._own_entries() if not at.is_closed()}
             pool = ConnectionPool(self._config)
-            leases = LeaseConnection(pool)
-            live = PostgresLive(pool, leases)
-            resources = LoopResources(pool, PostgresWriter(pool), leases, live)
+            direct = DirectConnection(pool)
+            writer = PostgresWriter(pool)
+            leases = LeaseKeeper(direct, lambda claimed: writer.remember_end(claimed.row))
+            writer.find_claim = leases.find_claim
+            writer.wait_for_releases = leases.wait_for_releases
+            live = PostgresLive(pool, direct)
+            resources = LoopResources(pool, writer, leases, SessionNews(direct), live)
             self._by_loop = {**alive, loop: resources}
         return resources
 

@@ -101,8 +101,8 @@ class PostgresMailbox(StoredJournal):
         async def is_there() -> bool:
             return await self._run_query(lambda it: self._mail.has_letters(it, name, lane, after))
 
-        leases = self._resources.for_running_loop().leases
-        await leases.wait_for_news(lane_name(name, lane), is_there)
+        news = self._resources.for_running_loop().news
+        await news.wait_for_news(lane_name(name, lane), is_there)
 
     async def list_mailed(self, limit: int = 100) -> Sequence[str]:
         """Return the sessions that have messages which were not taken yet, the oldest first."""

@@ -37,6 +37,7 @@ class _OpenConnections:
 
     def __init__(self) -> None:
         self.connections = set[PostgresConnection]()
+        self.farewells: list[Callable[[PostgresConnection], Awaitable[None]]] = []
         self.closed = False
 
 
@@ -114,8 +115,13 @@ class ConnectionPool:
         with suppress(Exception):
             connection.terminate()
 
+    def add_farewell(self, farewell: Callable[[PostgresConnection], Awaitable[None]]) -> None:
+        """Have something done on a connection before an event loop that ends closes them all."""
+        self._open.farewells.append(farewell)
+
     async def close(self) -> None:
         """Close all connections, also those that are in use."""
+        self._open.farewells.clear()
         self._open.closed = True
         if self._closer is not None:
             await self._closer.aclose()
@@ -157,9 +163,21 @@ async def _close_at_the_end(open_connections: _OpenConnections) -> AsyncGenerato
         yield
     finally:
         open_connections.closed = True
+        await _say_farewells(open_connections)
         while open_connections.connections:
             connection = open_connections.connections.pop()
             try:
                 await connection.close(timeout=CLOSE_TIMEOUT_S)
             except Exception:  # noqa: BLE001 - a server that does not answer is left anyway
                 connection.terminate()
+
+
+async def _say_farewells(open_connections: _OpenConnections) -> None:
+    while open_connections.farewells:
+        farewell = open_connections.farewells.pop()
+        for connection in tuple(open_connections.connections):
+            # One that is in the middle of something refuses, and the next one is tried.
+            with suppress(Exception):
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await farewell(connection)
+                break

@@ -14,6 +14,7 @@ from windlass.core.session_summary import PagePlace, SessionQuery, SessionSummar
 from windlass.journals.codec import ChainLink, RecordProblem, chain_root, check_blob, walk_chain
 from windlass.journals.postgres.batch import to_column
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
+from windlass.journals.postgres.lease_rows import LeaseRows
 from windlass.journals.postgres.mail import HAS_MAIL
 from windlass.journals.postgres.schema import end_sharing, is_shared
 from windlass.journals.record_rules import BudgetSum
@@ -73,6 +74,7 @@ class PostgresQueries:
 
     def __init__(self, config: PostgresConfig) -> None:
         self._config = config
+        self._leases = LeaseRows(config)
 
     async def read_session(
         self, server: PostgresConnection, session: str, after: int
@@ -174,21 +176,23 @@ class PostgresQueries:
         sessions were deleted, and how many trees were left because they are driven.
         """
         names = [name for tree in trees for name in tree]
-        keys = [self._config.lock_key("lease", name) for name in names]
         async with server.transaction():
-            # The sessions cannot be leased until the transaction ends.
-            free = await server.fetch(
-                """SELECT session FROM unnest($1::text[], $2::bigint[]) AS asked (session, key)
-                WHERE pg_try_advisory_xact_lock(key)""",
-                names,
-                keys,
-            )
-            is_free = {row[0] for row in free}
-            left = {tree[0]: tree for tree in trees if is_free.issuperset(tree)}
+            # The sessions cannot be leased until the transaction ends: their rows are locked.
+            driven = await self._lock_driven(server, names)
+            left = {tree[0]: tree for tree in trees if driven.isdisjoint(tree)}
             numbers = await self._lock_trees(server, left, before)
             if numbers:
                 await self._delete_rows(server, numbers)
         return len(numbers), len(trees) - len(left)
+
+    async def _lock_driven(self, server: PostgresConnection, names: Sequence[str]) -> set[str]:
+        """Lock the rows of sessions, and return those that a living process may have."""
+        lock = (
+            "SELECT FROM {}.sessions WHERE session = ANY ($1::text[]) ORDER BY session FOR UPDATE"
+        )
+        await server.execute(self._format_sql(lock), names)
+        # Asked once they are locked: a claim may have been under way.
+        return {*await self._leases.find_driven(server, names)}
 
     async def _lock_trees(
         self, server: PostgresConnection, trees: Mapping[str, Sequence[str]], before: float | None

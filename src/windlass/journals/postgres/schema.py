@@ -41,7 +41,23 @@ MIGRATIONS: Sequence[str] = (
         mail_last bigint NOT NULL DEFAULT 0,
         mail_taken bigint NOT NULL DEFAULT 0,
         prompts_last bigint NOT NULL DEFAULT 0,
-        prompts_taken bigint NOT NULL DEFAULT 0
+        prompts_taken bigint NOT NULL DEFAULT 0,
+        worker text COLLATE "C",
+        epoch bigint NOT NULL DEFAULT 0
+    ) WITH (fillfactor = 50);
+    CREATE TABLE workers (
+        id text COLLATE "C" PRIMARY KEY,
+        lock bigint NOT NULL,
+        host text NOT NULL,
+        process bigint NOT NULL,
+        version text NOT NULL,
+        direct boolean NOT NULL,
+        started timestamptz NOT NULL,
+        renewed timestamptz NOT NULL,
+        expires timestamptz NOT NULL,
+        steady timestamptz NOT NULL,
+        timeline text NOT NULL,
+        dead boolean NOT NULL DEFAULT false
     ) WITH (fillfactor = 50);
     CREATE INDEX sessions_by_time ON sessions (changed);
     CREATE INDEX sessions_by_state ON sessions (state, changed);

@@ -12,7 +12,7 @@ sessions have moved on.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from windlass.core.errors import JournalFailed, UpgradeUnfinished
@@ -20,6 +20,7 @@ from windlass.journals.postgres.batch import (
     APPEND_SQL,
     FIND_OWN_RECORDS_SQL,
     AppendBatch,
+    FindClaim,
     format_sql,
 )
 from windlass.journals.postgres.config import PostgresConnection, is_unstorable, postgres_error
@@ -57,6 +58,10 @@ class PostgresWriter:
         self._fixed_arguments = (config.lock_key("blobs"), config.schema)
         self._known_ends: dict[str, SessionEnd] = {}
         """May be out of date: the database compares before it writes."""
+        self.find_claim: FindClaim = _has_no_claim
+        """Returns the lease that this process has of a session."""
+        self.wait_for_releases: Callable[[], Awaitable[None]] = _do_nothing
+        """Waits for leases that this process is about to free."""
         self._waiting: list[PendingAppend] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -137,7 +142,9 @@ class PostgresWriter:
         """Write what can be written; returns the appends that must be tried again."""
         appends = await self._refuse_unshared(appends)
         looked_up = await self._find_unknown_ends(appends, trust_new=is_first)
-        batch = AppendBatch()
+        if any(self.find_claim(append.session) is None for append in appends):
+            await self.wait_for_releases()
+        batch = AppendBatch(self.find_claim)
         # All processes lock the sessions in the same order, so they cannot deadlock.
         for append in sorted(appends, key=lambda append: append.session):
             end = self._known_ends.get(append.session)
@@ -178,13 +185,14 @@ class PostgresWriter:
     ) -> set[str]:
         """Look up the sessions whose end is not remembered; returns their names.
 
-        With `trust_new`, a session whose append begins with record 1 is taken for a new one.
+        With `trust_new`, a session whose append begins with record 1 is taken for a new one, unless
+        it is leased: then it has a row.
         """
         names = {
             append.session
             for append in appends
             if append.session not in self._known_ends
-            and not (trust_new and append.facts[0].seq == 1)
+            and not (trust_new and append.facts[0].seq == 1 and not self.find_claim(append.session))
         }
         if names:
             ends = await self._pool.run_on_connection(
@@ -244,3 +252,11 @@ def _settle_appends(outcomes: Iterable[tuple[PendingAppend, Exception | None]]) 
             append.done.set_result(None)
         else:
             append.done.set_exception(error)
+
+
+def _has_no_claim(_session: str) -> None:
+    return None
+
+
+async def _do_nothing() -> None:
+    pass

@@ -36,7 +36,6 @@ from windlass.journals.sqlite.open_files import keep_log_on_close
 from windlass.journals.sqlite.schema import open_writer, sqlite_error
 from windlass.journals.sqlite.shared_records import RecordTable, SqliteRecordStore
 from windlass.journals.sqlite.writer import FileChange, SqliteWriter
-from windlass.journals.stored_catalog import NameTest
 from windlass.journals.stored_journal import Durability, check_durability
 from windlass.journals.upgrades import UpgradeStatus
 from windlass.journals.wording import closed_error
@@ -154,8 +153,8 @@ class SqliteJournal(SqliteRecordStore):
         return await self._run_query(lambda file: queries.find_summary(file, session))
 
     @override
-    async def _find_driven(self) -> NameTest:
-        return self._leases.is_taken
+    async def _find_driven(self, sessions: Sequence[str]) -> set[str]:
+        return set(filter(self._leases.is_taken, sessions))
 
     async def delete(self, session: str) -> bool:
         """Delete a session, those that work for it, and the attachments that only they used.
