@@ -19,9 +19,9 @@ from windlass.journals.session_rows import (
 # $1 to $27 are the sessions: the hash that each must end with (null for a new one), its new
 # columns, the last messages that its facts carry, and the process and epoch of the writer's lease
 # (null without one). $28 to $31 are the records, $32 and $33 which session uses which blob, $34 and
-# $35 the blobs, $36 the lock of the blobs and $37 the channel of notifications. `place` is the
-# position of a session in its list. The statement returns the places of the sessions that were
-# written. A session whose row names another process, or this one with another epoch, is not.
+# $35 the blobs, and $36 the lock of the blobs. `place` is the position of a session in its list.
+# The statement returns the places of the sessions that were written, and whether a process waits
+# for them. A session whose row names another process or epoch than the writer's is not written.
 APPEND_SQL = """
 WITH line AS MATERIALIZED (
     SELECT * FROM unnest(
@@ -43,10 +43,10 @@ WITH line AS MATERIALIZED (
     FROM line WHERE old.session = line.session AND old.head = line.old
         AND old.worker IS NOT DISTINCT FROM line.worker
         AND (line.worker IS NULL OR old.epoch = line.epoch)
-    RETURNING old.number, line.place
+    RETURNING old.number, line.place, coalesce(old.waited > clock_timestamp(), false) AS is_waited
 ), kept AS MATERIALIZED (
-    SELECT number, place FROM moved
-    UNION ALL SELECT number, place FROM made JOIN line USING (session)
+    SELECT number, place, is_waited FROM moved
+    UNION ALL SELECT number, place, false FROM made JOIN line USING (session)
 ), written AS (
     INSERT INTO {schema}.records (number, seq, body, hash)
     SELECT number, seq, body, hash
@@ -66,8 +66,7 @@ WITH line AS MATERIALIZED (
     WHERE hash IN (SELECT hash FROM wanted) ORDER BY hash
     ON CONFLICT DO NOTHING
 )
-SELECT place, pg_notify($37, encode(sha256(convert_to(session, 'UTF8')), 'hex'))
-FROM kept JOIN line USING (place)
+SELECT place, is_waited FROM kept
 """
 FIND_SESSIONS_SQL = """
 SELECT {columns}, number FROM {schema}.sessions WHERE session = ANY ($1::text[])

@@ -233,7 +233,7 @@ class PostgresJournal(PostgresRecordStore):
         async def is_there() -> bool:
             return await self._run_query(lambda it: self._queries.last_seq(it, name)) > after
 
-        await self._resources.for_running_loop().news.wait_for_news(name, is_there)
+        await self._resources.for_running_loop().news.wait_for_news(name, name, is_there)
 
     def open_live(self, session: str, on_interest: Callable[[bool], None]) -> PostgresSender:
         """Open the driver's side of the live channel; nothing is sent before a watcher comes."""

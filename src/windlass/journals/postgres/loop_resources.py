@@ -35,6 +35,7 @@ class LoopResources(NamedTuple):
     async def close(self) -> None:
         """Write what is waiting, release the leases, close the connections."""
         await self.writer.wait_until_idle()
+        await self.news.close()
         await self.live.close()
         await self.leases.close()
         await self.pool.close()
@@ -67,8 +68,10 @@ class ResourcesByLoop:
             leases = LeaseKeeper(direct, lambda claimed: writer.remember_end(claimed.row))
             writer.find_claim = leases.find_claim
             writer.wait_for_releases = leases.wait_for_releases
+            news = SessionNews(direct, leases.find_claim)
+            writer.tell_waiters = lambda names, elsewhere: news.tell(names, elsewhere=elsewhere)
             live = PostgresLive(pool, direct)
-            resources = LoopResources(pool, writer, leases, SessionNews(direct), live)
+            resources = LoopResources(pool, writer, leases, news, live)
             self._by_loop = {**alive, loop: resources}
         return resources
 

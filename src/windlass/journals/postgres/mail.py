@@ -19,7 +19,6 @@ from windlass.journals.mail_rules import (
     AnswerPost,
     LaneCounters,
     MailLimits,
-    lane_name,
     mailbox_full_error,
     no_facts_error,
     read_message,
@@ -72,8 +71,13 @@ class PostgresMail:
         self._keys = keys
         self._questions = PostgresQuestions(config)
 
-    async def post_letter(self, server: PostgresConnection, letter: ServerLetter) -> MailReceipt:
-        """Keep a message. Raises NothingToDo, QuestionDecided and MailboxFull."""
+    async def post_letter(
+        self, server: PostgresConnection, letter: ServerLetter
+    ) -> tuple[MailReceipt, bool]:
+        """Keep a message. Returns also whether a process may wait for it.
+
+        Raises NothingToDo, QuestionDecided and MailboxFull.
+        """
         lane = lane_of(letter.message)
         async with server.transaction():
             row = await self._lock_session(server, letter.session, lane)
@@ -81,7 +85,7 @@ class PostgresMail:
                 raise no_facts_error(letter.session, letter.message)
             if row is None:
                 row = await self._insert_session(server, letter.session, lane)
-            session, _, last, taken = row
+            session, _, last, taken, is_waited = row
             first = await server.fetchrow(
                 self._format_sql(
                     """SELECT number, at FROM {0}.mail
@@ -93,14 +97,14 @@ class PostgresMail:
                 letter.key,
             )
             if first is not None:
-                return MailReceipt(letter.session, lane, first[0], first[1])
+                return MailReceipt(letter.session, lane, first[0], first[1]), is_waited
             await self._check_room(server, letter.session, session, lane, taken)
             number = LaneCounters(last, taken).next_number
             accepted = _Acceptance(number)
             if isinstance(letter.message, AnswerMail):
                 accepted = await self._accept_answer(server, letter, letter.message, number)
             at = await self._insert_letter(server, letter, session, accepted)
-            return MailReceipt(letter.session, lane, number, at)
+            return MailReceipt(letter.session, lane, number, at), is_waited
 
     async def _accept_answer(
         self, server: PostgresConnection, letter: ServerLetter, answer: AnswerMail, number: int
@@ -115,9 +119,14 @@ class PostgresMail:
     async def _lock_session(
         self, server: PostgresConnection, session: str, lane: MailLane
     ) -> Sequence[Any] | None:
-        """Return the key of the session, its records and the counters of a lane, and lock them."""
+        """Lock a session. Returns its key, its records and the counters of a lane.
+
+        The last value is whether a process may wait for its messages: its driver does.
+        """
         name = LANE_COLUMNS[lane]
-        query = f"SELECT number, facts, {name}_last, {name}_taken FROM {{0}}.sessions"  # noqa: S608 - a constant
+        query = f"""SELECT number, facts, {name}_last, {name}_taken,
+            worker IS NOT NULL OR coalesce(waited > clock_timestamp(), false)
+            FROM {{0}}.sessions"""  # noqa: S608 - a constant
         query += " WHERE session = $1 FOR UPDATE"
         return await server.fetchrow(self._format_sql(query), session)
 
@@ -153,7 +162,7 @@ class PostgresMail:
         session: int,
         accepted: "_Acceptance",
     ) -> float:
-        """Keep the message under its number, and wake who waits for it. Returns its time.
+        """Keep the message under its number. Returns its time.
 
         The time is the server's in any case: an answer is judged by that, on whichever machine it
         was given.
@@ -179,8 +188,6 @@ class PostgresMail:
         )
         counter = f"UPDATE {{0}}.sessions SET {LANE_COLUMNS[lane]}_last = $1 WHERE number = $2"  # noqa: S608 - a constant
         await server.execute(self._format_sql(counter), accepted.number, session)
-        notify = "SELECT pg_notify($1, encode(sha256(convert_to($2, 'UTF8')), 'hex'))"
-        await server.fetchval(notify, self._config.schema, lane_name(letter.session, lane))
         return accepted_at
 
     async def read_letters(

@@ -60,7 +60,12 @@ class PostgresMailbox(StoredJournal):
         body = encode_message(message, by, key)
         name = self._check_name(session)
         letter = ServerLetter(name, message, body, by, key, secrets.token_hex(16))
-        return await self._run_query(lambda server: self._mail.post_letter(server, letter))
+        receipt, is_waited = await self._run_query(
+            lambda server: self._mail.post_letter(server, letter)
+        )
+        news = self._resources.for_running_loop().news
+        news.tell([lane_name(name, receipt.lane)], elsewhere=is_waited)
+        return receipt
 
     @override
     def find_letter_problem(self, session: str, letter: Letter) -> str | None:
@@ -102,7 +107,7 @@ class PostgresMailbox(StoredJournal):
             return await self._run_query(lambda it: self._mail.has_letters(it, name, lane, after))
 
         news = self._resources.for_running_loop().news
-        await news.wait_for_news(lane_name(name, lane), is_there)
+        await news.wait_for_news(name, lane_name(name, lane), is_there)
 
     async def list_mailed(self, limit: int = 100) -> Sequence[str]:
         """Return the sessions that have messages which were not taken yet, the oldest first."""

@@ -43,7 +43,8 @@ MIGRATIONS: Sequence[str] = (
         prompts_last bigint NOT NULL DEFAULT 0,
         prompts_taken bigint NOT NULL DEFAULT 0,
         worker text COLLATE "C",
-        epoch bigint NOT NULL DEFAULT 0
+        epoch bigint NOT NULL DEFAULT 0,
+        waited timestamptz
     ) WITH (fillfactor = 50);
     CREATE TABLE workers (
         id text COLLATE "C" PRIMARY KEY,

@@ -55,13 +55,15 @@ class PostgresWriter:
         self._questions = PostgresQuestions(config)
         self._find_own_sql = format_sql(FIND_OWN_RECORDS_SQL, config.quoted_schema)
         self._append_sql = format_sql(APPEND_SQL, config.quoted_schema)
-        self._fixed_arguments = (config.lock_key("blobs"), config.schema)
+        self._blobs_lock = config.lock_key("blobs")
         self._known_ends: dict[str, SessionEnd] = {}
         """May be out of date: the database compares before it writes."""
         self.find_claim: FindClaim = _has_no_claim
         """Returns the lease that this process has of a session."""
         self.wait_for_releases: Callable[[], Awaitable[None]] = _do_nothing
         """Waits for leases that this process is about to free."""
+        self.tell_waiters: Callable[[Sequence[str], bool], None] = _tell_nobody
+        """Wakes who waits for these sessions, also elsewhere if the second argument is true."""
         self._waiting: list[PendingAppend] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -217,6 +219,7 @@ class PostgresWriter:
                     message = str(postgres_error(self._pool.config, error))
                     raise _UnstorableAppend(message) from None
                 raise
+            self._tell_waiters(batch, rows)
             written = {row[0] for row in rows}
             unwritten = {name for name, place in batch.places.items() if place not in written}
             if is_repeated and unwritten:
@@ -227,14 +230,20 @@ class PostgresWriter:
 
         return await self._pool.run_on_connection(send)
 
+    def _tell_waiters(self, batch: AppendBatch, rows: Sequence[Sequence[Any]]) -> None:
+        waited = {row[0]: row[1] for row in rows}
+        for elsewhere in (False, True):
+            names = [name for name, at in batch.places.items() if waited.get(at) is elsewhere]
+            self.tell_waiters(names, elsewhere)
+
     async def _send_statement(
         self, server: PostgresConnection, batch: AppendBatch, arguments: Sequence[object]
     ) -> Sequence[Sequence[Any]]:
         """Write the batch, and the questions that its facts open or settle with it."""
         if not batch.asking:
-            return await server.fetch(self._append_sql, *arguments, *self._fixed_arguments)
+            return await server.fetch(self._append_sql, *arguments, self._blobs_lock)
         async with server.transaction():
-            rows = await server.fetch(self._append_sql, *arguments, *self._fixed_arguments)
+            rows = await server.fetch(self._append_sql, *arguments, self._blobs_lock)
             written = {row[0] for row in rows}
             asking = {
                 name: facts for name, facts in batch.asking.items() if batch.places[name] in written
@@ -259,4 +268,8 @@ def _has_no_claim(_session: str) -> None:
 
 
 async def _do_nothing() -> None:
+    pass
+
+
+def _tell_nobody(_sessions: Sequence[str], _elsewhere: bool) -> None:  # noqa: FBT001 - a callback
     pass
