@@ -14,6 +14,7 @@ import yaml
 
 from deploy_files import DEPLOY, read_instructions, read_unit
 from windlass.cli import main
+from windlass.server.aiohttp_server import STOP_S
 from windlass.server.limits import ServiceLimits
 
 UNITS = ["windlass.service", "windlass-worker@.service"]
@@ -79,9 +80,9 @@ def test_the_composed_service_leaves_runs_to_workers_and_waits_for_them() -> Non
     worker = parse_command(services["worker"]["command"])
     assert worker["target"] == served["target"] == "app:agents"
     parse_command(services["migrate"]["command"])
-    # Each part has time to let go of its runs before it is killed.
-    needed_s = served["drain_delay"] + ServiceLimits().drain_s
-    for name in ("serve", "worker"):
+    # Each part has time to release its runs before it is killed.
+    for name, options in (("serve", served), ("worker", worker)):
+        needed_s = options.get("drain_delay", 0) + options["drain"] + STOP_S
         assert int(services[name]["stop_grace_period"].rstrip("s")) > needed_s
     # Nothing but a proxy on this machine reaches the service, and nothing at all the database.
     assert all(port.startswith("127.0.0.1:") for port in services["serve"]["ports"])
@@ -117,7 +118,7 @@ def test_a_unit_runs_a_command_of_this_version(name: str) -> None:
     assert options["target"] == "app:agents"
     assert service["User"] != "root"
     assert service["KillSignal"] == "SIGTERM"
-    needed_s = options.get("drain_delay", 0) + ServiceLimits().drain_s
+    needed_s = options.get("drain_delay", 0) + options["drain"] + STOP_S
     assert int(service["TimeoutStopSec"]) > needed_s
     assert int(service["LimitNOFILE"]) > ServiceLimits().connections
     assert unit["Install"]["WantedBy"] == "multi-user.target"

@@ -226,3 +226,71 @@ async def test_a_release_reaches_sub_agents_as_a_release(clock: VirtualClock) ->
     assert (state.run.outcome, state.run.number) == ("completed", 1)
     replies = [fact for fact in await journal.read(inner) if isinstance(fact, StepProposed)]
     assert len(replies) == 1
+
+
+@pytest.mark.contract("D2", "A3")
+async def test_a_reply_gets_the_time_that_a_release_gives_it(clock: VirtualClock) -> None:
+    """A3: it is recorded and charged once, and no step begins after it."""
+    journal = MemoryJournal(now=clock.now)
+    replies = [[say("Half "), pause(8), say("a reply."), call("send", {"number": 1})], "Done."]
+    first = make_agent(clock, journal, *replies)
+    running = asyncio.create_task(first.run("Go.", session=SESSION))
+    await asyncio.sleep(1)
+    assert first.release(SESSION, "a deploy", 0.0, reply_s=20)
+    assert (await running).outcome == "released"
+    assert 8 <= clock.elapsed_s < 9
+    facts = await journal.read(SESSION)
+    assert [type(fact) for fact in facts[-2:]] == [StepProposed, RunReleased]
+    assert not any(isinstance(fact, CallStarted) for fact in facts)
+    with ScriptedModel(["Done."]) as model:
+        second = Agent(model, journal=journal, clock=clock, tools=[send])
+        resumed = await second.resume(SESSION)
+    # The reply of the first driver was not asked for again.
+    assert (resumed.outcome, model.requests, resumed.model_calls) == ("completed", 1, 2)
+
+
+@pytest.mark.contract("D2", "A3")
+async def test_a_reply_gets_no_longer_than_that(clock: VirtualClock) -> None:
+    journal = MemoryJournal(now=clock.now)
+    first = make_agent(clock, journal, [say("Half "), pause(60), say("a reply.")])
+    running = asyncio.create_task(first.run("Go.", session=SESSION))
+    await asyncio.sleep(1)
+    first.release(SESSION, reply_s=20)
+    assert (await running).outcome == "released"
+    assert 21 <= clock.elapsed_s < 22
+
+
+@pytest.mark.contract("D2", "A3")
+async def test_a_second_release_may_end_the_wait_and_not_extend_it(clock: VirtualClock) -> None:
+    journal = MemoryJournal(now=clock.now)
+    first = make_agent(clock, journal, [say("Half "), pause(60), say("a reply.")])
+    running = asyncio.create_task(first.run("Go.", session=SESSION))
+    await asyncio.sleep(1)
+    first.release(SESSION, "a deploy", reply_s=20)
+    await asyncio.sleep(1)
+    first.release(SESSION, "its driver was cancelled", 50, reply_s=50)
+    await asyncio.sleep(1)
+    assert not running.done()
+    first.release(SESSION, "a deploy, at once", 0.0)
+    assert (await running).outcome == "released"
+    assert clock.elapsed_s < 4
+    last = (await journal.read(SESSION))[-1]
+    assert isinstance(last, RunReleased)
+    assert last.reason == "a deploy, at once"
+
+
+@pytest.mark.contract("D2", "A3")
+async def test_the_reply_of_a_sub_agent_gets_as_long(clock: VirtualClock) -> None:
+    journal = MemoryJournal(now=clock.now)
+    inner = Agent(ScriptedModel([[say("Half "), pause(8), say("of it.")]]), name="inner")
+    outer = make_agent(
+        clock, journal, [call("ask", {"task": "Go."})], tools=[inner.as_tool("ask", "Ask.")]
+    )
+    running = asyncio.create_task(outer.run("Go.", session=SESSION))
+    await asyncio.sleep(1)
+    outer.release(SESSION, "a deploy", 20, reply_s=20)
+    assert (await running).outcome == "released"
+    assert 8 <= clock.elapsed_s < 10
+    [below] = [one.session for one in await journal.sessions() if one.session != SESSION]
+    facts = await journal.read(below)
+    assert any(isinstance(fact, StepProposed) for fact in facts)

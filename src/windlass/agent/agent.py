@@ -294,14 +294,27 @@ class Agent(BuiltAgent, Generic[OutputT]):
         return self._runs.watch(check_session(session), after)
 
     def release(
-        self, session: str, reason: str = "released", grace_s: float = RELEASE_GRACE_S
+        self,
+        session: str,
+        reason: str = "released",
+        grace_s: float = RELEASE_GRACE_S,
+        *,
+        reply_s: float = 0.0,
     ) -> bool:
         """Release the run of a session without ending it, from any thread.
 
-        No further request or call starts; running calls get `grace_s` seconds to finish. Then any
+        No further request or call starts; running calls get `grace_s` seconds to finish, and a
+        reply that is being written gets `reply_s`: cut off, it would be paid for again. Then any
         process can `resume` the run. Returns whether this agent was driving one.
         """
-        return self._runs.release(session, reason, grace_s)
+        return self._runs.release(session, reason, grace_s, reply_s)
+
+    async def wait_until_idle(self) -> None:
+        """Wait until all runs of this agent that are driven now have ended, wait or are released.
+
+        It stops none of them; runs that start meanwhile are not waited for.
+        """
+        await self._runs.wait_until_idle()
 
     def driven_sessions(self) -> list[str]:
         """Return the sessions whose runs this agent drives now."""

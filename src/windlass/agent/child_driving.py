@@ -219,9 +219,9 @@ class CallSession:
     # What its caller asks of it. While it waits, nothing reaches it: it resumes with the pause and
     # the limits that its caller has then.
 
-    def release(self, reason: str, grace_s: float) -> None:
+    def release(self, reason: str, grace_s: float, reply_s: float = 0.0) -> None:
         if self._control is not None:
-            self._control.release(reason, grace_s)
+            self._control.release(reason, grace_s, reply_s)
 
     def pause(self, reason: str, by: str) -> None:
         if self._control is not None:

@@ -300,12 +300,24 @@ class LiveRuns:
         self.check_free(session)
         return await self.undriven.abandon(session, reason)
 
-    def release(self, session: str, reason: str, grace_s: float = RELEASE_GRACE_S) -> bool:
+    def release(
+        self,
+        session: str,
+        reason: str,
+        grace_s: float = RELEASE_GRACE_S,
+        reply_s: float = 0.0,
+    ) -> bool:
         """Release the run of a session. Returns whether this agent drives one."""
         driver = self.find_live(session)
         if driver is not None:
-            driver.release(reason, grace_s)
+            driver.release(reason, grace_s, reply_s)
         return driver is not None
+
+    async def wait_until_idle(self) -> None:
+        """Return when this agent drives no run in this event loop."""
+        loop = asyncio.get_running_loop()
+        drivers = [driver for driver in self._drivers.values() if driver.event_loop is loop]
+        await asyncio.gather(*(driver.finished.wait() for driver in drivers))
 
     async def close(self, *, cancel: bool) -> None:
         """Stop the runs of this event loop and wait until nothing is left of them.

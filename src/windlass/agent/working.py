@@ -58,6 +58,8 @@ class WorkLimits(msgspec.Struct, frozen=True, kw_only=True):
     """A run that was taken over so often without any progress is parked."""
     workspace_wait_s: float = WAIT_S
     """How long a run waits for a worker that has the folder it works in, before it is parked."""
+    drain_s: float = 20.0
+    """For the replies and calls that are under way when the worker is stopped."""
 
     def __post_init__(self) -> None:
         check_numbers(self, *self.__struct_fields__)
@@ -184,11 +186,24 @@ class SessionWorker:
             self.wake()
 
     async def stop(self) -> None:
-        """Release all runs, and return when that is on record."""
+        """Release all runs, and return when that is on record.
+
+        What is under way gets some time. `release_at_once` ends it.
+        """
+        self._release_all(self._limits.drain_s)
         tasks = [task for _, task in self._driving.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def release_at_once(self) -> None:
+        """Release all runs without waiting for replies and calls."""
+        self._release_all(0.0)
+
+    def _release_all(self, drain_s: float) -> None:
+        for item, _ in self._driving.values():
+            agent = self._agents[item.agent]
+            agent.release(item.session, "the worker was stopped", drain_s, reply_s=drain_s)
 
     async def _pause(self) -> None:
         pause_s = self._limits.sweep_s * (1 - JITTER * self._clock.random_fraction())

@@ -181,6 +181,16 @@ def show_options(command: CommandT) -> CommandT:
     )
 
 
+drain_option = click.option(
+    "--drain",
+    type=click.FloatRange(0),
+    default=20.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Seconds that replies and calls under way get to finish after SIGTERM.",
+)
+
+
 def log_option(summary: str) -> Callable[[CommandT], CommandT]:
     """How a command that runs for long writes its log."""
     return click.option(

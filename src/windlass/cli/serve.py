@@ -12,7 +12,13 @@ import click
 import windlass.cli.engine as engine_module
 from windlass.cli.agent_source import AgentSource
 from windlass.cli.journal_option import key_options, log_unsigned
-from windlass.cli.options import agent_options, limit_options, log_option, workspace_options
+from windlass.cli.options import (
+    agent_options,
+    drain_option,
+    limit_options,
+    log_option,
+    workspace_options,
+)
 from windlass.core.errors import ConfigError
 from windlass.journals.wording import show_journal_name
 from windlass.ports import Journal
@@ -20,6 +26,7 @@ from windlass.project.journals import journal_name
 from windlass.server.access import LOCAL_OWNER
 from windlass.server.background import OutsideSettings
 from windlass.server.jwt_tokens import JwtOptions
+from windlass.server.limits import ServiceLimits
 from windlass.server.request_log import set_up_logs
 from windlass.server.service import Service
 from windlass.server.serving import DEFAULT_PORT, ServeOptions, relax_garbage_collector
@@ -119,6 +126,7 @@ Examples:
     metavar="SECONDS",
     help="Seconds between SIGTERM, which ends readiness, and the last request.",
 )
+@drain_option
 @log_option("How requests are logged, on standard error.")
 @agent_options
 @limit_options
@@ -155,6 +163,7 @@ def serve(
                 outside=outside,
                 drives=drives,
                 engine=placing,
+                limits=ServiceLimits(drain_s=given["drain"]),
             )
             await _serve_service(service, options, entry)
 

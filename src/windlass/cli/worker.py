@@ -14,7 +14,13 @@ from windlass.agent.sweeping import AcceptsStart
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.cli.agent_source import AgentSource
 from windlass.cli.journal_option import key_options, log_unsigned
-from windlass.cli.options import agent_options, limit_options, log_option, workspace_store_option
+from windlass.cli.options import (
+    agent_options,
+    drain_option,
+    limit_options,
+    log_option,
+    workspace_store_option,
+)
 from windlass.core.errors import ConfigError
 from windlass.core.events import RunStarted
 from windlass.ports import Journal
@@ -22,8 +28,8 @@ from windlass.server.request_log import set_up_logs
 from windlass.server.run_controls import is_served_run
 from windlass.server.serving import StopSignals, relax_garbage_collector
 
-STOP_S = 30.0
-"""For calls that run when the worker is stopped, and for releasing their runs."""
+RELEASE_S = 10.0
+"""For releasing the runs of a worker that is stopped, after what was under way in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,7 @@ Examples:
     metavar="SECONDS",
     help="Seconds between two looks for work.",
 )
+@drain_option
 @log_option("How the work is logged, on standard error.")
 @agent_options
 @limit_options
@@ -109,7 +116,7 @@ def worker(target: str | None, journal: str | None, **given: Any) -> None:  # no
     """Drive runs that others started and that have no driver: one of any number of workers.
 
     Workers need only the journal. When one is killed, another takes its runs over at its next look.
-    SIGTERM gives running calls ten seconds to finish, and releases all runs.
+    SIGTERM gives replies and calls that are under way some time to finish, and releases all runs.
     """
     limits = WorkLimits(
         runs=given["runs"],
@@ -118,6 +125,7 @@ def worker(target: str | None, journal: str | None, **given: Any) -> None:  # no
         runs_per_provider=given["runs_per_provider"],
         sweep_s=given["sweep"],
         workspace_wait_s=given["workspace_wait"],
+        drain_s=given["drain"],
     )
     set_up_logs(given["log_format"])
     source = AgentSource(target, journal, given)
@@ -150,8 +158,8 @@ async def _work(agents: Mapping[str, Agent[Any]], journal: Journal, plan: WorkPl
         task = asyncio.create_task(working.run())
         click.echo(f"Working for {', '.join(agents)}, up to {plan.limits.runs} runs at a time.")
         await stop.wait()
-        click.echo(f"Letting go of {len(working.driving)} runs.", err=True)
+        click.echo(f"Releasing {len(working.driving)} runs.", err=True)
         task.cancel()
-        again = asyncio.create_task(stop.wait_again(STOP_S))
-        await asyncio.wait({task, again}, return_when=asyncio.FIRST_COMPLETED)
-        again.cancel()
+        await stop.wait_again_or_for(task, plan.limits.drain_s + RELEASE_S)
+        working.release_at_once()
+        await asyncio.wait({task}, timeout=RELEASE_S)

@@ -63,6 +63,10 @@ class TemporalWorker:
         """The sessions that this worker drives now."""
         return self._sessions.driving
 
+    def release_at_once(self) -> None:
+        """Release all runs without waiting for replies and calls."""
+        self._sessions.release_at_once()
+
     @property
     def is_connected(self) -> bool:
         """Whether the engine is there to place sessions. Until it is, this worker drives them."""

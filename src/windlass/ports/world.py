@@ -106,8 +106,11 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 class ChildRun(Protocol):
     """The run of a sub-agent, as seen by the run that it works for."""
 
-    def release(self, reason: str, grace_s: float) -> None:
-        """Release the run after its running calls, or after `grace_s` seconds."""
+    def release(self, reason: str, grace_s: float, reply_s: float = 0.0) -> None:
+        """Release the run after its running calls, or after `grace_s` seconds.
+
+        A reply that is being written gets `reply_s` seconds.
+        """
         ...
 
     def pause(self, reason: str, by: str) -> None:

@@ -134,12 +134,13 @@ class RunDriver:
         end = RunEnded(outcome, str(reason))
         self.event_loop.call_soon_threadsafe(self._stop.request_end, end)
 
-    def release(self, reason: str, grace_s: float) -> None:
+    def release(self, reason: str, grace_s: float, reply_s: float = 0.0) -> None:
         """Release the run without ending it, from any thread; any driver can then resume it.
 
-        No request and no call begins any more. Calls that run get `grace_s` seconds to finish.
+        No request and no call begins any more. Calls that run get `grace_s` seconds to finish, and
+        a reply that is being written `reply_s`.
         """
-        self.event_loop.call_soon_threadsafe(self.control.release, str(reason), grace_s)
+        self.event_loop.call_soon_threadsafe(self.control.release, str(reason), grace_s, reply_s)
 
     def attach_watcher(
         self, watcher: Watcher, on_finished: Callable[[], None]
@@ -265,7 +266,7 @@ class RunDriver:
             if self._attending is None:
                 # Behind the first turn of the loop: a request does not wait for those who watch.
                 self._attending = self.event_loop.call_soon(self._attend)
-            await self._stop.wait_for_loop(loop_task, self._in_flight.running_calls)
+            await self._stop.wait_for_loop(loop_task, self._in_flight)
             self._leftovers.track(loop_task)
             self._stop.cancel_timers()
             ending = self._ending_of(loop_task)

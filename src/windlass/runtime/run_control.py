@@ -1,14 +1,16 @@
 """What is asked of a run while it is driven: to end, to be released, to pause, to take a message.
 
 Invariants: an end takes at most 100 ms, whatever the run is doing. A release gives the calls that
-run a grace period to finish, and everything else none; an end that is requested meanwhile comes
-first. What is accepted is taken up before the run goes further, or the run was stopped; what comes
-after the end is decided is refused, and the caller is notified. What is asked of a run is asked of
-its sub-agents, as the same thing: they stop first, because the run waits for their calls.
+run a grace period to finish, and everything else none, unless it gives the reply that is being
+written some time too, so that it is not paid for twice. A second release without any grace ends the
+wait. An end that is requested meanwhile comes first. What is accepted is taken up before the run
+goes further, or the run was stopped; what comes after the end is decided is refused, and the caller
+is notified. What is asked of a run is asked of its sub-agents, as the same thing: they stop first,
+because the run waits for their calls.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -39,10 +41,19 @@ END_WAIT_S = 0.09
 
 
 class ReleaseOrder(msgspec.Struct, frozen=True):
-    """Release the run for this reason. Running calls get `grace_s` seconds to finish."""
+    """Release the run for this reason.
+
+    Running calls get `grace_s` seconds to finish, and a reply that is being written `reply_s`.
+    """
 
     reason: str
     grace_s: float
+    reply_s: float = 0.0
+
+    @property
+    def is_immediate(self) -> bool:
+        """Whether nothing that is under way is waited for."""
+        return not self.grace_s and not self.reply_s
 
 
 class StopSignal:
@@ -60,6 +71,7 @@ class StopSignal:
         self.stopped_at: asyncio.Future[float] = loop.create_future()
         """When the end was requested; not done before."""
         self._release_asked: asyncio.Future[None] = loop.create_future()
+        self._released_at_once: asyncio.Future[None] = loop.create_future()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._last_activity_at = 0.0
 
@@ -70,11 +82,19 @@ class StopSignal:
             self.stopped_at.set_result(self._loop.time())
 
     def request_release(self, order: ReleaseOrder) -> bool:
-        """Release the run. Returns False if it must end or was to be released already."""
-        if self.end is not None or self.release is not None:
+        """Release the run. Returns False if it must end or was to be released already.
+
+        One that waits for nothing counts even then.
+        """
+        if order.is_immediate and not self._released_at_once.done():
+            self._released_at_once.set_result(None)
+        elif self.release is not None:
+            return False
+        if self.end is not None:
             return False
         self.release = order
-        self._release_asked.set_result(None)
+        if not self._release_asked.done():
+            self._release_asked.set_result(None)
         return True
 
     async def wait_for_stage(self, stage: asyncio.Task[Any], *, cancel: bool = False) -> None:
@@ -94,16 +114,21 @@ class StopSignal:
         await asyncio.wait({stage}, timeout=wait_s)
 
     async def wait_for_loop(
-        self, stage: asyncio.Task[Any], running_calls: Collection[object] = ()
+        self, stage: asyncio.Task[Any], in_flight: InFlight | None = None
     ) -> None:
-        """Wait for a stage that also stops, after the grace of its calls, to be released."""
+        """Wait for a stage that also stops to be released, after the grace of what is in flight."""
         asked = {stage, self.stopped_at, self._release_asked}
         await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
         still_going = {stage, self.stopped_at}
-        if self.release is not None and running_calls:
-            await asyncio.wait(
-                still_going, timeout=self.release.grace_s, return_when=asyncio.FIRST_COMPLETED
-            )
+        if self.release is not None and in_flight is not None:
+            reply_s = self.release.reply_s if in_flight.attempt is not None else 0.0
+            if in_flight.running_calls or reply_s:
+                calls_s = self.release.grace_s if in_flight.running_calls else 0.0
+                await asyncio.wait(
+                    {*still_going, self._released_at_once},
+                    timeout=max(calls_s, reply_s),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
         if self.release is not None and not stage.done() and self.end is None:
             stage.cancel()
             await asyncio.wait(
@@ -223,7 +248,8 @@ class RunControl:
         self._children.append(child)
         run = self._recorder.state.run
         if self.stop.release is not None:
-            child.release(self.stop.release.reason, self.stop.release.grace_s)
+            order = self.stop.release
+            child.release(order.reason, order.grace_s, order.reply_s)
         elif run is not None and run.pause is not None:
             child.pause(run.pause.reason, run.pause.by)
 
@@ -245,12 +271,12 @@ class RunControl:
             *publisher.masked_nested(nested),
         )
 
-    def release(self, reason: str, grace_s: float) -> None:
+    def release(self, reason: str, grace_s: float, reply_s: float = 0.0) -> None:
         """Release the run and its sub-agents."""
-        if self.stop.request_release(ReleaseOrder(reason, grace_s)):
+        if self.stop.request_release(ReleaseOrder(reason, grace_s, reply_s)):
             self.in_flight.is_releasing = True
             for child in tuple(self._children):
-                child.release(reason, grace_s)
+                child.release(reason, grace_s, reply_s)
             self.in_flight.parked_calls.announce_change()
 
     def pause(self, reason: str, by: str) -> None:

@@ -124,6 +124,12 @@ _KNOWN_ERRORS: tuple[tuple[type[WindlassError], int, str, str, float | None], ..
 )
 
 
+def draining_error() -> ApiError:
+    """Return the error for new work that comes while the service stops."""
+    hint = "Use another replica, or wait for the next one."
+    return ApiError(503, "draining", "The service is stopping.", hint, retry_after=1.0)
+
+
 def body_cut() -> ApiError:
     """Return the error for a request whose client went away before all of its body had come."""
     return ApiError(

@@ -65,8 +65,8 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
     """A client that takes nothing for this long is cut off. It can connect again."""
     keep_alive_s: float = 15.0
     """Between two comments on a stream that is silent."""
-    drain_s: float = 10.0
-    """For the calls that run when the service is stopped."""
+    drain_s: float = 20.0
+    """For the replies and calls that are under way when the service is stopped."""
     sweep_s: float = 0.5
     """Between two looks for runs without a driver."""
     schedule_s: float = 1.0

@@ -42,6 +42,7 @@ from windlass.ports import GivenJournal, Journal
 from windlass.server import owned_reading
 from windlass.server.access import ALL_AGENTS, Caller, Role, full_session_name, owner_prefix
 from windlass.server.background import BackgroundWork, OutsideSettings, begin_duties
+from windlass.server.errors import draining_error
 from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
 from windlass.server.limits import ServiceLimits, WorkspaceMode
@@ -78,6 +79,7 @@ class Service(RunControls):
     """Agents that anyone with a token can start, watch, answer and stop, from one journal."""
 
     _has_begun = False
+    _is_draining = False
 
     def __init__(
         self,
@@ -160,6 +162,7 @@ class Service(RunControls):
                 runs=self.limits.runs_driven,
                 sweep_s=self.limits.sweep_s,
                 workspace_wait_s=self.limits.workspace_wait_s,
+                drain_s=self.limits.drain_s,
             )
             # A run that was begun in a terminal on the same journal is not resumed here.
             worker = SessionWorker(self.agents.values(), limits, accepts=is_served_run)
@@ -175,14 +178,7 @@ class Service(RunControls):
 
     async def __aexit__(self, *_: object) -> None:
         """Release all runs, so that another process can resume them."""
-        self.stop_accepting()
-        for agent in self.agents.values():
-            # Of a journal in memory, there is no other process that could resume them.
-            shared = agent.driven_sessions() if self.journal.is_kept else ()
-            for session in shared:
-                # Calls that run get some time to end.
-                agent.release(session, "the service was stopped", self.limits.drain_s)
-        await self.background.stop()
+        await self.drain()
         await asyncio.gather(*(agent.aclose() for agent in self.agents.values()))
         if self._owns_journal:
             await self.journal.aclose()
@@ -191,6 +187,28 @@ class Service(RunControls):
         """Say that no new work should be sent here. Work that is under way continues."""
         self.is_ready = False
 
+    async def drain(self) -> None:
+        """Release all runs, and return when none is driven here. Sessions can still be read.
+
+        No step begins any more. The replies and calls that are under way get `drain_s` seconds, so
+        that no reply is paid for twice. `release_runs` ends them sooner.
+        """
+        self.stop_accepting()
+        self._is_draining = True
+        self.release_runs(self.limits.drain_s)
+        await self.background.stop()
+        if self.journal.is_kept:
+            await asyncio.gather(*(agent.wait_until_idle() for agent in self.agents.values()))
+
+    def release_runs(self, drain_s: float = 0.0) -> None:
+        """Release all runs that are driven here. What is under way gets this many seconds."""
+        if not self.journal.is_kept:
+            # There is no other process that could resume the runs of a journal in memory.
+            return
+        for agent in self.agents.values():
+            for session in agent.driven_sessions():
+                agent.release(session, "the service was stopped", drain_s, reply_s=drain_s)
+
     # Runs.
 
     async def start_run(self, caller: Caller, request: StartRequest) -> RunHandle[Any]:
@@ -198,6 +216,8 @@ class Service(RunControls):
 
         Raises ApiError, and WindlassError as `Agent.start` does.
         """
+        if self._is_draining:
+            raise draining_error()
         session = self._name_session(caller, request)
         owned = await self._directory.find_startable(caller, session)
         # An admin who continues another owner's session works on that owner's behalf.

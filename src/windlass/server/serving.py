@@ -1,8 +1,10 @@
 """Serving until a signal stops it: listen, report readiness, drain, hand the runs over.
 
-Invariant: the first signal drains. Readiness goes false first, so that no new work is sent here;
-then the socket is closed, streams end (their clients connect to another replica), and runs are
-released, so that the next process that sweeps resumes them. A second signal does not wait.
+Invariant: the first signal drains. Readiness goes false first, so that no new work is sent here.
+Then no step begins any more, and what is under way gets some time: a reply that is cut off is paid
+for twice. Clients see the rest of it. Then the socket is closed, and streams end; their clients
+connect to another replica. The next process that sweeps resumes the runs. A second signal does not
+wait.
 """
 
 import asyncio
@@ -136,6 +138,10 @@ async def serve(
                     service.stop_accepting()
                     _log.info("draining")
                     await stop.wait_again(options.drain_delay_s)
+                    draining = asyncio.create_task(service.drain())
+                    await stop.wait_again_or_for(draining)
+                    service.release_runs()
+                    await draining
             except OSError as error:
                 raise ConfigError(
                     f"cannot listen on {options.host} port {options.port}: "
@@ -190,6 +196,14 @@ class StopSignals:
     async def wait(self) -> None:
         """Return at the first signal."""
         await self._first.wait()
+
+    async def wait_again_or_for(
+        self, work: "asyncio.Task[None]", timeout_s: float | None = None
+    ) -> None:
+        """Return when some work is done, at the second signal, or after some time."""
+        again = asyncio.create_task(self._second.wait())
+        await asyncio.wait({work, again}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        again.cancel()
 
     async def wait_again(self, seconds: float) -> None:
         """Return after some time, or at the second signal."""

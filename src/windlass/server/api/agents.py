@@ -17,7 +17,7 @@ from windlass.core.setup import ModelInfo
 from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import Allow, InvalidCall, Verdict
 from windlass.ports import GateRequest
-from windlass.server.errors import ApiError
+from windlass.server.errors import ApiError, draining_error
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.metrics import OPEN_METRICS
 from windlass.server.routing import Routes
@@ -249,7 +249,7 @@ async def read_health(_service: Service, _request: HttpRequest) -> Reply:
 async def read_readiness(service: Service, _request: HttpRequest) -> Reply:
     """Say whether work should be sent here."""
     if not service.is_ready:
-        raise ApiError(503, "draining", "The service is stopping.", "Use another replica.")
+        raise draining_error()
     try:
         async with asyncio.timeout(JOURNAL_S):
             await service.journal.read("readiness")
