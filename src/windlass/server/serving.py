@@ -135,19 +135,24 @@ async def serve(
                     if on_ready is not None:
                         on_ready(address)
                     await stop.wait()
-                    service.stop_accepting()
-                    _log.info("draining")
-                    await stop.wait_again(options.drain_delay_s)
-                    draining = asyncio.create_task(service.drain())
-                    await stop.wait_again_or_for(draining)
-                    service.release_runs()
-                    await draining
+                    await _drain(service, stop, options.drain_delay_s)
             except OSError as error:
                 raise ConfigError(
                     f"cannot listen on {options.host} port {options.port}: "
                     f"{error.strerror or error}. Choose another one with --port."
                 ) from None
     _log.info("stopped")
+
+
+async def _drain(service: Service, stop: "StopSignals", delay_s: float) -> None:
+    """Hand the runs over while requests are still answered. A second signal hurries it."""
+    service.stop_accepting()
+    _log.info("draining")
+    await stop.wait_again(delay_s)
+    draining = asyncio.create_task(service.drain())
+    await stop.wait_again_or_for(draining)
+    service.release_runs()
+    await draining
 
 
 def raise_descriptor_limit(connections: int) -> None:
