@@ -54,7 +54,7 @@ PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
     "models": (9_650, 61),
     "notebook": (250, 2),
     "ports": (1_130, 6),
-    "project": (3_980, 22),
+    "project": (4_150, 23),
     "readers": (800, 5),
     "runtime": (4_450, 17),
     "server": (20_500, 108),

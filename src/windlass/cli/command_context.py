@@ -135,6 +135,10 @@ def load_context(
     """
     agent = load_agent(flags, schema=schema, project=open_trusted(trust=trust))
     terminal = open_terminal(
-        output_format=output_format, quiet=quiet, thinking=agent.settings.thinking, page=page
+        output_format=output_format,
+        quiet=quiet,
+        thinking=agent.settings.thinking,
+        page=page,
+        notify_by=agent.settings.notify,
     )
     return CommandContext(agent, terminal, trust)

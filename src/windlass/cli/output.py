@@ -127,3 +127,27 @@ def show_answer_commands(screen: Screen, session: str, questions: tuple[Question
         screen.write_verbatim(f"  windlass approve {session} {call.id} --digest {question.digest}")
         screen.start_new_line()
         screen.write_line(f"windlass deny {session} {call.id} --reason WHY", indent=2)
+
+
+class _TextEdit(msgspec.Struct, forbid_unknown_fields=True):
+    old: str
+    new: str
+    replace_all: bool = False
+
+
+def format_edits(edits: object) -> list[str] | None:
+    """The edits of a file as removed and added lines.
+
+    None if the value is not a list of edits, or has more in it than these lines would show.
+    """
+    try:
+        changes = msgspec.convert(edits, list[_TextEdit])
+    except msgspec.ValidationError:
+        return None
+    lines: list[str] = []
+    for change in changes:
+        if change.replace_all:
+            lines.append("everywhere in the file:")
+        for sign, text in (("-", change.old), ("+", change.new)):
+            lines += [f"{sign} {line}" for line in reveal_lines(text) if text]
+    return lines

@@ -16,6 +16,8 @@ import click
 import msgspec
 
 from windlass.cli.form_prompt import fill_form
+from windlass.cli.notify import notify
+from windlass.cli.output import format_edits
 from windlass.cli.renderer import format_arguments
 from windlass.cli.screen import BAD, CALL_STYLE, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.status import StatusLine
@@ -50,10 +52,13 @@ PreviewFunction = Callable[[str, Mapping[str, Any], Sequence[str]], Awaitable[Ca
 class QuestionPrompt:
     """Asks the person at the terminal whether a call may run. Is an `Approver`."""
 
-    def __init__(self, screen: Screen, status: StatusLine, keyboard: Keyboard) -> None:
+    def __init__(
+        self, screen: Screen, status: StatusLine, keyboard: Keyboard, notify_by: str = "off"
+    ) -> None:
         self._screen = screen
         self._status = status
         self._keyboard = keyboard
+        self._notify_by = notify_by
         self._specs: Mapping[str, ToolSpec] = {}
         self._preview: PreviewFunction | None = None
         self._hold: HoldInput = lambda: nullcontext(None)
@@ -136,6 +141,7 @@ class QuestionPrompt:
             with self._status.pause():
                 try:
                     preview = await self._find_preview(question)
+                    notify(self._notify_by, f"windlass asks: {question.question}")
                     reply = await self._ask_until_answered(question, preview, give_back)
                 finally:
                     self._screen.end_line()
@@ -242,7 +248,7 @@ class QuestionPrompt:
             if name in implied:
                 continue
             label = f"{reveal_line(name)}: "
-            edits = _format_edits(value) if name == "edits" else None
+            edits = format_edits(value) if name == "edits" else None
             if edits is not None:
                 hidden_lines += self._show_value("", edits, lines_max, label=label, is_diff=True)
                 continue
@@ -367,30 +373,6 @@ class QuestionPrompt:
         for line in list(diff)[3:]:
             self._screen.write_verbatim(f"  {line}", GOOD if line.startswith("+") else BAD)
             self._screen.start_new_line()
-
-
-class _TextEdit(msgspec.Struct, forbid_unknown_fields=True):
-    old: str
-    new: str
-    replace_all: bool = False
-
-
-def _format_edits(edits: object) -> list[str] | None:
-    """The edits of a file as removed and added lines.
-
-    None if the value is not a list of edits, or has more in it than these lines would show.
-    """
-    try:
-        changes = msgspec.convert(edits, list[_TextEdit])
-    except msgspec.ValidationError:
-        return None
-    lines: list[str] = []
-    for change in changes:
-        if change.replace_all:
-            lines.append("everywhere in the file:")
-        for sign, text in (("-", change.old), ("+", change.new)):
-            lines += [f"{sign} {line}" for line in reveal_lines(text) if text]
-    return lines
 
 
 def _format_json(arguments: Mapping[str, object]) -> str:

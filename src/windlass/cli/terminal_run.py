@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import Any, NoReturn, TextIO
 from windlass.agent.agent import Agent
 from windlass.cli.exit_codes import INTERRUPTED, OUTCOME_CODES
 from windlass.cli.live_view import LiveView
+from windlass.cli.notify import LONG_RUN_S, notify
 from windlass.cli.output import (
     UNENDED_OUTCOMES,
     OutputFormat,
@@ -61,6 +63,8 @@ class TerminalRun:
     """None if there is no person to ask; a question then suspends the run."""
     output_format: OutputFormat
     quiet: bool
+    notify_by: str = "off"
+    """How a person who looks elsewhere is told that a long run has ended; see `notify`."""
     before_exit: Callable[[], None] = lambda: None
     """Gives the terminal back, before a signal exits at once."""
 
@@ -86,6 +90,7 @@ class TerminalRun:
         `is_chat`: a prompt follows. Ctrl-C then does nothing after the run, until another handler
         takes over: it was meant for the run, and must not end the chat.
         """
+        started = time.monotonic()
         signals = _RunSignals(self, agent, session, is_kept=is_kept)
         self.status.start_run()
         if self.question_prompt is not None:
@@ -105,6 +110,8 @@ class TerminalRun:
                 with suppress(asyncio.CancelledError, *TERMINAL_GONE):
                     await footer
             self.live.end_run()
+            if time.monotonic() - started >= LONG_RUN_S:
+                notify(self.notify_by, f"windlass: the run of {session} has stopped")
 
     def report_result(
         self, result: RunResult[Any], model: str, *, show_session: bool = True
@@ -248,6 +255,7 @@ def open_terminal(
     quiet: bool = False,
     thinking: ThinkingMode = "show",
     page: TextIO | None = None,
+    notify_by: str = "off",
 ) -> TerminalRun:
     """The terminal of this process, or the pipes that replace it.
 
@@ -257,7 +265,9 @@ def open_terminal(
     on_stdout = output_format == "text" and sys.stdout.isatty()
     screen = Screen(page or (sys.stdout if on_stdout else sys.stderr), has_footer=page is None)
     status = StatusLine(screen)
-    question_prompt = QuestionPrompt(screen, status, Keyboard()) if has_keyboard() else None
+    question_prompt = None
+    if has_keyboard():
+        question_prompt = QuestionPrompt(screen, status, Keyboard(), notify_by)
     seen = question_prompt.has_shown_diff if question_prompt is not None else None
     live = LiveView(screen, status, thinking=thinking, with_text=on_stdout, has_shown_diff=seen)
-    return TerminalRun(screen, status, live, question_prompt, output_format, quiet)
+    return TerminalRun(screen, status, live, question_prompt, output_format, quiet, notify_by)

@@ -205,5 +205,7 @@ def _describe_texts(snapshot: ProjectSnapshot) -> Iterator[str]:
     for path, data in snapshot.content.items():
         if Path(path).name in FILE_NAMES:
             yield f"tells the model {path} ({len(data):,} bytes)"
+    for path, data in snapshot.command_files.items():
+        yield f"offers you the command /{path.stem} ({len(data):,} bytes)"
     for skill in snapshot.load_skills():
         yield f"offers the model the skill {skill.name}: {skill.description}"

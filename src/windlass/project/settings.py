@@ -96,6 +96,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Observers and gates of installed packages that are used, by name."""
     thinking: ThinkingMode = "show"
     editing: EditingKeys = "emacs"
+    notify: str = "bell"
+    """How the terminal says that a question waits, or that a long run has ended."""
 
 
 class InvalidSetting(Exception):
@@ -333,6 +335,13 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
     "editing": SettingKey(
         parse_choice(*EDITING_KEYS),
         "the keys that edit a prompt of the chat: emacs or vi",
+        per_agent=False,
+        of_person=True,
+    ),
+    "notify": SettingKey(
+        parse_text,
+        "how you are told that a question waits or a long run has ended: bell, osc9, off, or a "
+        "command",
         per_agent=False,
         of_person=True,
     ),

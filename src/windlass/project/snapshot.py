@@ -31,6 +31,8 @@ from windlass.tools.helper_programs import find_repository
 
 PROJECT_FILE = "windlass.toml"
 MCP_FILE = ".mcp.json"
+COMMANDS_FOLDER = Path(".windlass") / "commands"
+COMMANDS_MAX = 200
 FILE_BYTES_MAX = 1_048_576
 SCRIPT_BYTES_MAX = 512 * 1_048_576
 CHUNK_BYTES = 1_048_576
@@ -100,6 +102,13 @@ class ProjectSnapshot:
         top = find_repository(self.folder)
         return read_instructions(top, self.folder, read=self.read_inside).text
 
+    @property
+    def command_files(self) -> dict[Path, bytes]:
+        """The commands of the project's chats: prompts in files, by their path."""
+        place = str(self.folder / COMMANDS_FOLDER)
+        named = {Path(path): data for path, data in self.content.items()}
+        return {path: data for path, data in named.items() if str(path.parent) == place}
+
     def load_skills(self) -> Skills:
         return Skills(skill_folders(self.folder), within=self.root, read=self.read_inside)
 
@@ -150,6 +159,8 @@ class _SnapshotTaker:
         self.problems += scripts.problems
         read_instructions(find_repository(self.folder), self.folder, read=self._record_inside)
         Skills(skill_folders(self.folder), within=self.root, read=self._record_inside)
+        for path in sorted((self.folder / COMMANDS_FOLDER).glob("*.md"))[:COMMANDS_MAX]:
+            self._read_file(path)
         return ProjectSnapshot(
             self.folder,
             self.root,

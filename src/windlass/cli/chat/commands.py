@@ -7,7 +7,7 @@ import click
 
 from windlass.cli.chat import reports
 from windlass.cli.chat.server_prompts import choose_prompt, prompt_commands
-from windlass.cli.chat.state import ChatState, PromptTask, ResumeTask, UndoTask
+from windlass.cli.chat.state import ChatState, FilePromptTask, PromptTask, ResumeTask, UndoTask
 from windlass.cli.screen import CALL_STYLE
 from windlass.cli.session_picker import format_age, pick_session
 from windlass.cli.tools import show_tools
@@ -15,9 +15,11 @@ from windlass.core.errors import ConfigError
 from windlass.core.fold.run import fold
 from windlass.core.setup import Compaction
 from windlass.core.suggestions import suggest_names
+from windlass.core.text_clip import clip_line
 from windlass.journals.forking import fork as fork_session
 from windlass.models.vendors import load_vendors
 from windlass.project.agent_session import AgentSession
+from windlass.project.command_files import load_command_files
 from windlass.project.session_names import find_session, new_session_name
 from windlass.project.settings import PERMISSION_MODES, PermissionMode
 
@@ -33,6 +35,8 @@ MODE_HELP: Mapping[PermissionMode, str] = {
 MODE_CYCLE: tuple[PermissionMode, ...] = ("ask", "allow-edits", "plan")
 """The modes that Shift-Tab goes through."""
 SESSIONS_SHOWN = 10
+PROMPT_CHARS = 200
+"""Of the prompt of a file that is shown when it is used."""
 COMPACT_NOW = Compaction(
     strategies=("summary", "window"), window=1_000, trigger=0.002, target=0.001
 )
@@ -74,9 +78,16 @@ async def run_slash_command(chat: ChatState, opened: AgentSession, text: str) ->
     begun = [
         command for known, command in SLASH_COMMANDS.items() if name and known.startswith(name)
     ]
-    command = SLASH_COMMANDS.get(ALIASES.get(name, name)) or (begun[0] if len(begun) == 1 else None)
+    command = SLASH_COMMANDS.get(ALIASES.get(name, name))
+    files = load_command_files(chat.context.agent.project)
+    if command is None and name in files:
+        text = files[name].fill_in(argument.strip())
+        chat.show_note(f"{chat.screen.glyphs.progress} {clip_line(text, PROMPT_CHARS)}")
+        chat.tasks.appendleft(FilePromptTask(text))
+        return
+    command = command or (begun[0] if len(begun) == 1 else None)
     if command is None:
-        hint = suggest_names(name, SLASH_COMMANDS)
+        hint = suggest_names(name, [*SLASH_COMMANDS, *files])
         chat.show_error(f"there is no command /{name}.{hint}")
         return
     await command.run(chat, opened, argument.strip())
@@ -107,8 +118,13 @@ def next_mode(mode: PermissionMode) -> PermissionMode:
 
 async def _show_help(chat: ChatState, opened: AgentSession, _argument: str) -> None:
     commands = [(f"/{name}", command.about) for name, command in SLASH_COMMANDS.items()]
+    files = [
+        (f"/{name}", file.about or file.problem)
+        for name, file in load_command_files(chat.context.agent.project).items()
+        if name not in SLASH_COMMANDS
+    ]
     prompts = [(f"/{name}", about) for name, about in prompt_commands(opened.servers).items()]
-    chat.show_rows([*commands, *prompts, *KEY_HELP], CALL_STYLE)
+    chat.show_rows([*commands, *files, *prompts, *KEY_HELP], CALL_STYLE)
 
 
 async def _change_model(chat: ChatState, _opened: AgentSession, name: str) -> None:
@@ -224,6 +240,9 @@ SLASH_COMMANDS: Mapping[str, SlashCommand] = {
     "cost": SlashCommand("tokens, money and time of this chat", _show_cost),
     "diff": SlashCommand(
         "what has changed in this folder since the last commit", reports.show_diff
+    ),
+    "review": SlashCommand(
+        "let the agent review what has changed since the last commit", reports.review_changes
     ),
     "undo": SlashCommand("undo what the last run did; again, the run before it", _undo),
     "tools": SlashCommand("the tools of the agent", _show_tools),

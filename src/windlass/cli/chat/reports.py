@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from windlass.cli.chat.state import ChatState
+from windlass.cli.chat.references import OUTSIDE_LABELS, ExpandedPrompt
+from windlass.cli.chat.state import ChatState, ServerPromptTask
 from windlass.cli.live_view import diff_style
 from windlass.cli.markdown.stream import MarkdownStream
 from windlass.cli.screen import BAD, CALL_STYLE, GOOD, PERSON, QUIET
@@ -12,6 +13,7 @@ from windlass.core.decide.reserving import estimate_tokens
 from windlass.core.errors import ConfigError
 from windlass.core.events import Fact, RunStarted
 from windlass.core.fold.run import fold
+from windlass.core.messages import TextPart
 from windlass.core.phrases import format_count
 from windlass.core.projection.entries import PromptEntry
 from windlass.core.projection.project import project_events
@@ -28,6 +30,13 @@ TOKEN_BYTES_MAX = 6
 """A count of fewer tokens than one for so many bytes leaves something out."""
 DIFF_LINES_MAX = 400
 CONTINUED_LINES = 12
+REVIEW_CHARS_MAX = 60_000
+REVIEW_PROMPT = (
+    "Review the changes of the working tree below, and change nothing. Read around them where it "
+    "is needed. Report mistakes first, the gravest one at the top, each with its file and line, "
+    "what goes wrong and how to mend it; then what is missing, such as a test. Say so if all is "
+    "well, and leave out what is a matter of taste."
+)
 RESULT_CHARS_MAX = 2_000
 """Of the result of a call, in an export."""
 
@@ -93,12 +102,7 @@ async def show_permissions(chat: ChatState, opened: AgentSession, _argument: str
 async def show_diff(chat: ChatState, _opened: AgentSession, _argument: str) -> None:
     """Write what differs from the last commit, and which files are new."""
     folder = chat.context.agent.folder
-    plain = ("--no-ext-diff", "--no-textconv", "--no-color")
-    changes = run_git(folder, "diff", *plain, "HEAD")
-    if changes is None:
-        changes = run_git(folder, "diff", *plain)
-    if changes is None:
-        raise ConfigError(f"{folder} is not in a git repository")
+    changes = read_changes(folder)
     new = run_git(folder, "ls-files", "--others", "--exclude-standard") or ""
     screen = chat.screen
     lines = changes.splitlines()
@@ -111,6 +115,35 @@ async def show_diff(chat: ChatState, _opened: AgentSession, _argument: str) -> N
         screen.write_line(f"new file: {name}", GOOD)
     if not lines and not new:
         chat.show_note("Nothing has changed since the last commit.")
+
+
+async def review_changes(chat: ChatState, _opened: AgentSession, argument: str) -> None:
+    """Let the agent review what differs from the last commit."""
+    folder = chat.context.agent.folder
+    changes = read_changes(folder)
+    new = run_git(folder, "ls-files", "--others", "--exclude-standard") or ""
+    if not changes and not new:
+        chat.show_note("Nothing has changed since the last commit.")
+        return
+    if len(changes) > REVIEW_CHARS_MAX:
+        changes = f"{changes[:REVIEW_CHARS_MAX]}\n[cut off: read the rest with git diff HEAD]"
+    lines = format_count(len(changes.splitlines()), "line")
+    chat.show_note(f"{chat.screen.glyphs.progress} the review gets {lines} of differences")
+    asked = TextPart(f"{REVIEW_PROMPT} {argument}".rstrip())
+    given = f"\n\n<diff>\n{changes}\n</diff>\n<new_files>\n{new}</new_files>"
+    prompt = ExpandedPrompt((asked, TextPart(given, by_program=True)), OUTSIDE_LABELS)
+    chat.tasks.appendleft(ServerPromptTask(prompt))
+
+
+def read_changes(folder: Path) -> str:
+    """What differs from the last commit. Raises ConfigError outside of a repository."""
+    plain = ("--no-ext-diff", "--no-textconv", "--no-color")
+    changes = run_git(folder, "diff", *plain, "HEAD")
+    if changes is None:
+        changes = run_git(folder, "diff", *plain)
+    if changes is None:
+        raise ConfigError(f"{folder} is not in a git repository")
+    return changes
 
 
 async def show_servers(chat: ChatState, opened: AgentSession, _argument: str) -> None:

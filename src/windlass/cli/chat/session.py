@@ -23,6 +23,7 @@ from windlass.cli.chat.runs import ChatRuns
 from windlass.cli.chat.server_prompts import prompt_commands
 from windlass.cli.chat.state import (
     ChatState,
+    FilePromptTask,
     PromptTask,
     ResumeTask,
     ServerPromptTask,
@@ -36,6 +37,7 @@ from windlass.core.messages import TextPart
 from windlass.environ import find_login_name, xdg_folder
 from windlass.logs import forward_warnings
 from windlass.project.agent_session import AgentSession
+from windlass.project.command_files import load_command_files
 from windlass.project.launches import launch_context
 from windlass.project.surroundings import describe_surroundings
 
@@ -124,6 +126,8 @@ class ChatSession:
                 await self._handle_input(opened, text, is_typed=is_typed)
             case ServerPromptTask(prompt):
                 await self._guard(self._run_parts(opened, prompt, typed=""))
+            case FilePromptTask(text):
+                await self._guard(self._run_prompt(opened, text, is_typed=False))
             case ResumeTask(consent):
                 await self._guard(self._runs.resume(opened, consent=consent))
             case UndoTask():
@@ -229,7 +233,10 @@ class ChatSession:
     def _complete_commands(self, opened: AgentSession) -> None:
         """Complete the commands of the chat, and the prompts of the servers that are open."""
         self._commands.clear()
-        self._commands.update({name: command.about for name, command in SLASH_COMMANDS.items()})
+        names = {name: command.about for name, command in SLASH_COMMANDS.items()}
+        self._commands.update(names)
+        files = load_command_files(self._chat.context.agent.project)
+        self._commands.update({name: f.about for name, f in files.items() if name not in names})
         self._commands.update(prompt_commands(opened.servers))
 
     def _format_waiting(self) -> list[str]:

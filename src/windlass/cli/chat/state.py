@@ -37,6 +37,13 @@ class ServerPromptTask:
 
 
 @dataclass(frozen=True, slots=True)
+class FilePromptTask:
+    """A prompt from a file that the person chose. Files that it names are attached."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ResumeTask:
     """An open run to resume. `consent`: the person named the session themselves."""
 
@@ -48,7 +55,7 @@ class UndoTask:
     """Undo what the last run did that is not undone yet."""
 
 
-ChatTask = PromptTask | ServerPromptTask | ResumeTask | UndoTask
+ChatTask = PromptTask | ServerPromptTask | FilePromptTask | ResumeTask | UndoTask
 
 
 class ChatUsage:
