@@ -186,7 +186,7 @@ clean: ## remove what the tools leave behind; keeps .venv
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # The extras that the tests try.
-EXTRAS = acp azure bedrock browser cedar documents eval inspect jwt keyring knowledge mcp otel postgres temporal vertex
+EXTRAS = acp azure bedrock browser cedar documents eval inspect jwt keyring knowledge mcp otel postgres serve temporal vertex
 LOCK = uv pip compile pyproject.toml requirements/build.in --quiet --universal \
 	--python-version 3.11 --generate-hashes --strip-extras --custom-compile-command "make lock"
 

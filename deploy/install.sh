@@ -23,7 +23,7 @@ fi
 release=$root/opt/windlass-$(date -u +%Y%m%d%H%M%S)
 install -d -m 0755 "$root/opt" "$root/srv/windlass" "$root/etc/windlass" \
     "$root/etc/systemd/system"
-sh "$source/build.sh" "$release" "$@"
+sh "$source/build.sh" "$release" serve "$@"
 ln -sfn "$release" "$root/opt/windlass"
 install -m 0644 "$app" "$root/srv/windlass/app.py"
 # shellcheck disable=SC2086 # two options, or none

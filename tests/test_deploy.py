@@ -153,11 +153,13 @@ def select_extras(*extras: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_an_installation_takes_the_locked_packages_of_its_extras() -> None:
-    few, more = (select_extras(*extras).stdout for extras in ([], ["postgres", "mcp"]))
+    few, more = (select_extras(*extras).stdout for extras in ([], ["postgres", "mcp", "serve"]))
     names = {line.partition("==")[0] for line in more.splitlines() if "==" in line}
     assert {"asyncpg", "mcp", "pydantic-core", "aiohttp", "multidict"} <= names
     assert names.isdisjoint({"hatchling", "pytest", "openai"})
-    assert not {"asyncpg", "mcp"} & {line.partition("==")[0] for line in few.splitlines()}
+    assert not {"asyncpg", "mcp", "aiohttp"} & {
+        line.partition("==")[0] for line in few.splitlines()
+    }
     # Without a hash, pip would refuse the whole list.
     entries = re.split(r"\n(?=\S)", more)
     assert all("--hash=sha256:" in entry for entry in entries)

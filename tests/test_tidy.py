@@ -52,6 +52,7 @@ ARCHITECTURE_LINES_MAX = 230
 
 SMALL_MODULES = {
     "windlass.models.lazy_providers",  # only another module can read its lazy names
+    "windlass.server.lazy_sockets",  # as above
     # A command of the command line is a module, which is imported when the command is run.
     "windlass.cli.acp",
     "windlass.cli.completion",

@@ -42,6 +42,7 @@ EXTRA_PACKAGES = {
     "mcp": "mcp",
     "otel": "opentelemetry",
     "postgres": "asyncpg",
+    "serve": "aiohttp",
 }
 """The package that each extra of Windlass installs."""
 SESSIONS_MAX = 1_000

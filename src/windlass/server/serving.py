@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 
+import windlass.server.lazy_sockets as sockets
 from windlass.core.errors import ConfigError
 from windlass.logs import get_logger
-from windlass.server.aiohttp_server import listen
 from windlass.server.dispatch import Dispatcher
 from windlass.server.guard import (
     LOOPBACK_NAMES,
@@ -121,16 +121,18 @@ async def serve(
     options = options or ServeOptions()
     options.check()
     tls = options.open_tls()
+    require_sockets()
     if options.jwt is not None:
-        provider = make_jwt_authenticator(options.jwt)
-        authenticators = (*authenticators, provider.authenticate)
+        authenticators = (*authenticators, make_jwt_authenticator(options.jwt).authenticate)
     stop = StopSignals()
     raise_descriptor_limit(service.limits.connections)
     dispatcher = Dispatcher(service, rules=options.access_rules(), authenticators=authenticators)
     with stop:
         async with service:
             try:
-                async with listen(dispatcher, options.host, options.port, tls=tls) as address:
+                async with sockets.listen(
+                    dispatcher, options.host, options.port, tls=tls
+                ) as address:
                     _log.info("serving", extra={"windlass": {"address": address}})
                     if on_ready is not None:
                         on_ready(address)
@@ -153,6 +155,16 @@ async def _drain(service: Service, stop: "StopSignals", delay_s: float) -> None:
     await stop.wait_again_or_for(draining)
     service.release_runs()
     await draining
+
+
+def require_sockets() -> None:
+    """Raise ConfigError if the package that a service listens with is missing."""
+    try:
+        _ = sockets.listen
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "aiohttp":
+            raise
+        raise ConfigError("the service needs an extra: pip install 'windlass[serve]'") from None
 
 
 def raise_descriptor_limit(connections: int) -> None:
