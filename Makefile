@@ -24,7 +24,7 @@ LOCAL := $(VENV)/.ready-for-local
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-again check lint types fast docs-code format budgets bench bench-peers bench-fleet bench-faults \
 	docs cli-reference simulate modelcheck crash fleet soak scale mutants openapi replicas live prices \
-	browser page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local bench-tokens eval-example test-local lock clean
+	audit audit-update browser sandboxes page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local bench-tokens eval-example test-local lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -131,7 +131,7 @@ mcp-servers: $(DEV) ## fetch the MCP servers that the tests talk to into .cache/
 node-clients: $(DEV) ## fetch the clients of other protocols from npm into .cache/node_clients
 	$(BIN)/python tests/support/node_clients.py
 
-browser: ## the browser sandboxes that the tests of the page drive, with fonts, from the system's own packages
+browser: ## the browser that the tests of the page drive, with fonts, from the system's own packages
 	@command -v chromium >/dev/null || { \
 		sudo=$$(test $$(id -u) = 0 || echo sudo); \
 		$$sudo apt-get update -qq && \
@@ -175,6 +175,12 @@ bench-local: $(LOCAL) ## ten tool tasks for small local models, by protocol (an 
 
 test-local: $(LOCAL) local-weights ## the wire against a real server with real weights, on this machine
 	WINDLASS_TEST_LOCAL=1 $(BIN)/python -m pytest -m local tests/local
+
+audit: $(DEV) ## licences and advisories of what is pinned, against the snapshot in requirements/audit.json
+	$(BIN)/python tools/dependency_audit.py check
+
+audit-update: $(DEV) ## make that snapshot anew after `make lock`; advisories with SOURCE=, an index with PyPI's JSON interface
+	$(BIN)/python tools/dependency_audit.py update --source "$(SOURCE)"
 
 lock: ## pin anew after a change of dependencies (needs uv)
 	$(LOCK) --output-file requirements/run.txt
