@@ -1,7 +1,8 @@
 """What must not type-check does not.
 
 In `cases/`, each `# expect: words` comment stands above a line that pyright must refuse
-with a message that holds these words. Any other error is a failure as well.
+with a message that holds these words. Any other error is a failure as well. What a user
+writes first is checked by `mypy --strict`, too; Windlass itself is checked by pyright alone.
 """
 
 import json
@@ -10,11 +11,16 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
+FIRST_LINES = HERE / "cases" / "first_lines.py"
+README = HERE.parent.parent / "README.md"
+PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MYPY_ERROR = re.compile(r"^(?P<file>\w+\.py):(?P<line>\d+): error: (?P<message>.+)$", re.MULTILINE)
 EXPECT = re.compile(r"^\s*# expect: (?P<words>.+?)\s*$")
 
 Error = tuple[int, str]
@@ -78,6 +84,45 @@ def test_what_must_not_type_check_does_not() -> None:
         for case in sorted((HERE / "cases").glob("*.py"))
         if (found := mismatches(case.read_text("utf-8"), errors[case.name]))
     }
+    assert wrong == {}
+
+
+def mypy(folder: Path) -> dict[str, list[Error]]:
+    """Every error that `mypy --strict` finds in a folder of programs, by file name."""
+    options = ["--strict", "--no-error-summary", "--no-pretty", "--config-file="]
+    files = sorted(path.name for path in folder.glob("*.py"))
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *files],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    errors: dict[str, list[Error]] = defaultdict(list)
+    for found in MYPY_ERROR.finditer(done.stdout):
+        errors[found["file"]].append((int(found["line"]), found["message"]))
+    return errors
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("mypy"), reason="mypy is not installed: run `make setup`")
+def test_mypy_accepts_the_programs_of_the_readme_and_what_users_write_first(
+    tmp_path: Path,
+) -> None:
+    """U5."""
+    programs = PROGRAM.findall(README.read_text("utf-8"))
+    sources = {f"readme_{number}.py": source for number, source in enumerate(programs)}
+    sources[FIRST_LINES.name] = FIRST_LINES.read_text("utf-8")
+    for name, source in sources.items():
+        (tmp_path / name).write_text(source, "utf-8")
+    errors = mypy(tmp_path)
+    wrong = {
+        name: found
+        for name, source in sources.items()
+        if (found := mismatches(source, errors[name]))
+    }
+    assert programs
     assert wrong == {}
 
 

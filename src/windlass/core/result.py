@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, cast
 
 import msgspec
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from windlass.core.control_facts import NestedQuestion
 from windlass.core.errors import Fault, OutputMissing, WindlassError
@@ -16,7 +16,8 @@ from windlass.core.rich_display import DisplayCard, RichDisplay, Tone
 from windlass.core.setup import digest
 from windlass.core.state import State
 
-OutputT = TypeVar("OutputT")
+OutputT = TypeVar("OutputT", default=str)
+"""What a run gives back: text, unless the agent has an output type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,9 +48,9 @@ async def use_what_is_only_listed(service: Service, listed: SessionSummary) -> N
 
 def make_it_up(caller: Caller, summary: SessionSummary, view: Projection) -> None:
     # expect: "seal"
-    OwnedSession(caller, caller.name, "", summary, view, {}, None)
-    # expect: "None" is not assignable to "_OwnerSeal"
     OwnedSession(caller, caller.name, "", summary, view, {}, None, None)
+    # expect: "None" is not assignable to "_OwnerSeal"
+    OwnedSession(caller, caller.name, "", summary, view, {}, None, None, None)
 
 
 def change(session: OwnedSession, other: SessionSummary) -> None:
