@@ -174,6 +174,35 @@ def test_a_budget_that_is_used_up_has_its_own_exit_code(cli: Cli, shop: Path) ->
     assert run(cli, "--name", "t", "--repeat", "9", "--budget-tokens", "2000")[0] == 4
 
 
+@pytest.mark.contract("Q5")
+def test_a_matrix_compares_programs_and_settings(cli: Cli, shop: Path, server: FaultServer) -> None:
+    """Q5: one table of all variants; the same name runs nothing again."""
+    words = ("eval", "matrix", "cases.jsonl", "shop_program:agent", "shop_program:make")
+    words += ("--journal", "j.db", "--name", "m", "--check", "used:refund", "--json", "m.json")
+    for _ in range(2):
+        done = cli(*words)
+        assert done.exit_code == 0, done.output
+        assert re.search(r"shop_program:make +3/3 +100 %", done.output)
+        assert "No two variants differ beyond chance." in done.output
+    assert "m@shop_program:agent" in cli("eval", "list", "--journal", "j.db").output
+    assert set(json.loads((shop / "m.json").read_text())["variants"]) == {
+        "shop_program:agent",
+        "shop_program:make",
+    }
+    server.add_answers(*[text_answer("Refunded.")] * 6)
+    varied = ("eval", "matrix", "cases.jsonl", "-m", "openai-chat:m", "--tools", "none")
+    done = cli(*varied, "--vary", "system=Short.", "--vary", "system=Long.", "--journal", "j.db")
+    assert done.exit_code == 0, done.output
+    assert "system=Short" in done.output
+    for wrong, problem in (
+        ((), "give several MODULE:NAME, or --vary"),
+        (("shop_program:agent",), "at least 2 variants"),
+        (("--vary", "modl=x"), "no setting 'modl'. Did you mean model"),
+    ):
+        refused = cli("eval", "matrix", "cases.jsonl", *wrong, "--journal", "j.db")
+        assert (refused.exit_code, problem in refused.output) == (2, True), refused.output
+
+
 def test_old_trials_are_scored_again_without_a_model(cli: Cli, shop: Path) -> None:
     assert run(cli, "--name", "a", "--check", "used:refund")[0] == 0
     words = ("eval", "report", "a", "--journal", "j.db", "--cases", "cases.jsonl")

@@ -155,7 +155,6 @@ def test_the_sentence_says_which_cases_it_is_about() -> None:
         interval=Interval(-0.2, -0.001),
         worse_chance=0.02,
         better_chance=1,
-        two_sided_chance=0.04,
         cases=(),
     )
     assert "-20 to -0.1 points" in describe_comparison(near)

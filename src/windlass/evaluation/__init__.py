@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from windlass.evaluation.html_report import render_report as render_report
     from windlass.evaluation.inspect_adapter import inspect_solver as inspect_solver
     from windlass.evaluation.judges import ModelJudge as ModelJudge, judge as judge
+    from windlass.evaluation.matrix import (
+        MatrixReport as MatrixReport,
+        compare_variants as compare_variants,
+        evaluate_matrix as evaluate_matrix,
+    )
     from windlass.evaluation.pydantic_adapter import (
         make_pydantic_report as make_pydantic_report,
         pydantic_scorer as pydantic_scorer,
@@ -88,6 +93,7 @@ LAZY_MODULES: LazyModules = {
     "windlass.evaluation.html_report": "render_report",
     "windlass.evaluation.inspect_adapter": "inspect_solver",
     "windlass.evaluation.judges": "ModelJudge judge",
+    "windlass.evaluation.matrix": "MatrixReport compare_variants evaluate_matrix",
     "windlass.evaluation.pydantic_adapter": (
         "make_pydantic_report pydantic_scorer read_pydantic_dataset"
     ),

@@ -16,13 +16,13 @@ from windlass.evaluation.comparison import (
     Comparison,
     MeasureChange,
     ScoreChange,
-    Verdict,
 )
 from windlass.evaluation.differences import (
     adjust_holm,
     compare_passes,
     compare_rates_of_cases_like_these,
     compare_values,
+    find_chances_of_passes,
 )
 from windlass.evaluation.reports import CaseReport, Report
 from windlass.evaluation.statistics import PassCount
@@ -30,52 +30,61 @@ from windlass.evaluation.summaries import read_values
 
 
 def compare_reports(
-    before: Report, after: Report, *, alpha: float = ALPHA, generalize: bool = False
+    before: Report,
+    after: Report,
+    *,
+    alpha: float = ALPHA,
+    generalize: bool = False,
+    measures: bool = True,
 ) -> Comparison:
     """Compare two reports case by case.
 
     It is `worse` if all cases together passed less often than chance allows, or one case alone did,
     or the mean of a graded score fell. The first may be a false alarm in half of `alpha`, and the
-    others share the other half. Without `generalize`, the comparison is
-    about the very cases of the reports, and only how trials fell is chance. With it, the cases
-    themselves were drawn by chance, and it is about all cases like these. Raises ConfigError if no
-    case is in both reports, or if a case was not scored by the same scorers in both.
+    others share the other half. The comparison is about the very cases of the reports; with
+    `generalize`, it is about all cases like these. Without `measures`, cost, steps and seconds are
+    left out. Raises ConfigError if no case is in both reports, or was scored differently.
     """
-    if not 0 < alpha < 1:
-        raise ConfigError(f"alpha={alpha}: it must be between 0 and 1")
+    confidence = _check_confidence(1 - alpha)
     pairs, left_out = _match_cases(before, after)
-    counts = [(first.passes, second.passes) for first, second in pairs]
     compare = compare_rates_of_cases_like_these if generalize else compare_passes
-    together = compare(counts, 1 - alpha)
+    together = compare([(first.passes, second.passes) for first, second in pairs], confidence)
     comparison = Comparison(
         before=before.name,
         after=after.name,
         verdict="same",
         alpha=alpha,
-        rate_before=_mean_rate([first for first, _ in counts]),
-        rate_after=_mean_rate([second for _, second in counts]),
+        rate_before=_mean_rate([first.passes for first, _ in pairs]),
+        rate_after=_mean_rate([second.passes for _, second in pairs]),
         interval=together.interval,
         worse_chance=together.worse,
         better_chance=together.better,
-        two_sided_chance=together.two_sided,
         generalize=generalize,
         cases=tuple(_compare_cases(pairs)),
-        scores=tuple(_compare_scores(pairs, 1 - alpha, generalize=generalize)),
-        measures=tuple(_compare_measures(pairs, 1 - alpha, generalize=generalize)),
+        scores=tuple(_compare_scores(pairs, confidence, generalize=generalize)),
+        measures=tuple(
+            _compare_measures(pairs if measures else (), confidence, generalize=generalize)
+        ),
         left_out=tuple(left_out),
         expecting_anew=tuple(first.id for first in before.cases if _expects_anew(first, after)),
     )
-    return replace(comparison, verdict=_decide(comparison))
+    return _decide(comparison)
 
 
-def _decide(found: Comparison) -> Verdict:
-    """A case or a score that collapsed is worse, also if others became better."""
+def _check_confidence(confidence: float) -> float:
+    if not 0 < confidence < 1:
+        raise ConfigError(f"alpha={1 - confidence:g}: it must be between 0 and 1")
+    return confidence
+
+
+def _decide(found: Comparison) -> Comparison:
+    """Return a comparison with its verdict. What collapsed is worse, also if others rose."""
     if found.worse_chance <= found.alpha / 2 or found.surely_worse or found.scores_worse:
-        return "worse"
+        return replace(found, verdict="worse")
     alone = [*found.cases, *found.scores]
     is_better = found.better_chance <= found.alpha / 2
     is_better = is_better or any(one.better_chance <= found.alpha_alone for one in alone)
-    return "better" if is_better else "same"
+    return replace(found, verdict="better") if is_better else found
 
 
 def _match_cases(
@@ -141,9 +150,9 @@ def _scorer_names(case: CaseReport) -> set[str]:
 
 
 def _compare_cases(pairs: Sequence[tuple[CaseReport, CaseReport]]) -> list[CaseChange]:
-    tests = [compare_passes([(first.passes, second.passes)]) for first, second in pairs]
-    worse = adjust_holm([test.worse for test in tests])
-    better = adjust_holm([test.better for test in tests])
+    found = [find_chances_of_passes([(first.passes, second.passes)]) for first, second in pairs]
+    worse = adjust_holm([chance for chance, _ in found])
+    better = adjust_holm([chance for _, chance in found])
     return [
         CaseChange(
             id=first.id,
@@ -200,7 +209,7 @@ def _compare_measures(
     for name in MEASURES:
         values = [(_numbers(first, name), _numbers(second, name)) for first, second in pairs]
         known = [(first, second) for first, second in values if first and second]
-        if len(known) < len(pairs):
+        if not known or len(known) < len(pairs):
             continue
         found.append(
             MeasureChange(

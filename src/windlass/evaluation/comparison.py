@@ -97,7 +97,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     worse_chance: float
     """How likely this few passes in all are if no case changed: an exact test, case by case."""
     better_chance: float
-    two_sided_chance: float
     generalize: bool = False
     """Whether interval and chances are about cases like these, and not only about these."""
     cases: tuple[CaseChange, ...]
@@ -109,6 +108,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     another thing."""
     expecting_anew: tuple[str, ...] = ()
     """Those of them that ask the same, and expect another answer."""
+
+    @property
+    def two_sided_chance(self) -> float:
+        """The chance of such a difference in either direction: twice the smaller tail."""
+        return min(1.0, 2 * min(self.worse_chance, self.better_chance))
 
     @property
     def difference(self) -> float:

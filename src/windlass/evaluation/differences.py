@@ -21,6 +21,9 @@ from windlass.evaluation.statistics import CONFIDENCE, Interval, PassCount, wils
 
 RESAMPLES = 1_999
 """How often random numbers are drawn: with the observed deal, tails of 2.5 % are 50 of 2,000."""
+RESAMPLES_MAX = 19_999
+TAIL_DEALS = 20
+"""A tail that is smaller than 2.5 % has at least so many deals, as long as the limit allows it."""
 SEED = 20_260_101
 GRID_MAX = 240
 """Steps of a rate in the exact test, unless more trials were made. Where the numbers of trials fit
@@ -29,7 +32,7 @@ NEGLIGIBLE = 1e-20
 DEALS_LISTED_MAX = 2_000
 """A case with at most so many ways to deal its trials out has them listed instead of drawn."""
 TILT_MAX = 60.0
-BISECTIONS = 80
+BISECTIONS = 50
 NEXT_TO_ZERO = 1e-9
 
 ValuePair: TypeAlias = tuple[Sequence[float], Sequence[float]]
@@ -95,14 +98,8 @@ def compare_passes(
     It needs no large numbers, and its false alarms are at most as many as promised. The interval is
     Newcombe's, from the Wilson intervals of all cases, and agrees with the test about zero.
     """
-    trials = [count.trials for pair in pairs for count in pair]
-    grid = min(math.lcm(*trials), max(GRID_MAX, *trials))
-    chances = {0: 1.0}
-    for first, second in pairs:
-        chances = _convolve(chances, _table_chances(first, second, grid))
-    observed = sum(_step_of(first, second, second.passed, grid) for first, second in pairs)
-    worse = _add_up(chance for step, chance in chances.items() if step <= observed)
-    better = _add_up(chance for step, chance in chances.items() if step >= observed)
+    chances, observed, grid = _deal_passes(pairs)
+    worse, better = _cut_at(chances, observed)
     tail = (1 - confidence) / 2
     scale = grid * len(pairs)
     low = -_find_tilted_mean({-step: chances[step] for step in chances}, -observed, tail) / scale
@@ -119,8 +116,30 @@ def compare_passes(
     )
 
 
-def _add_up(chances: Iterable[float]) -> float:
-    return min(1.0, max(NEGLIGIBLE, math.fsum(chances)))
+def find_chances_of_passes(pairs: Sequence[tuple[PassCount, PassCount]]) -> tuple[float, float]:
+    """Return the chances `worse` and `better` of `compare_passes`, without its interval."""
+    chances, observed, _ = _deal_passes(pairs)
+    return _cut_at(chances, observed)
+
+
+def _deal_passes(
+    pairs: Sequence[tuple[PassCount, PassCount]],
+) -> tuple[dict[int, float], int, int]:
+    """Return how likely each difference is if nothing changed, the observed one, and the grid."""
+    trials = [count.trials for pair in pairs for count in pair]
+    grid = min(math.lcm(*trials), max(GRID_MAX, *trials))
+    chances = {0: 1.0}
+    for first, second in pairs:
+        chances = _convolve(chances, _table_chances(first, second, grid))
+    observed = sum(_step_of(first, second, second.passed, grid) for first, second in pairs)
+    return chances, observed, grid
+
+
+def _cut_at(chances: dict[int, float], observed: int) -> tuple[float, float]:
+    """Return the chances of what was observed or less, and of that or more."""
+    below = math.fsum(chance for step, chance in chances.items() if step <= observed)
+    above = math.fsum(chance for step, chance in chances.items() if step >= observed)
+    return min(1.0, max(NEGLIGIBLE, below)), min(1.0, max(NEGLIGIBLE, above))
 
 
 def newcombe_interval(
@@ -218,14 +237,16 @@ def compare_values(
         raise ValueError("each case needs a value on both sides")
     source = random.Random(SEED)  # noqa: S311 - statistics, and the same ones each time
     estimate = fmean(fmean(second) - fmean(first) for first, second in pairs)
-    deal = _swap_cases if generalize else _deal_trials
-    shifts, unchanged = _find_shifts(deal(pairs, source), estimate, len(pairs))
     tail = (1 - confidence) / 2
+    resamples = min(RESAMPLES_MAX, max(RESAMPLES, math.ceil(TAIL_DEALS / tail)))
+    deal = _swap_cases if generalize else _deal_trials
+    shifts, unchanged = _find_shifts(deal(pairs, source, resamples), estimate, len(pairs))
     values = [value for pair in pairs for side in pair for value in side]
-    exact = _cut_tails(shifts, unchanged, tail, max(values) - min(values))
+    cut = math.floor(tail * (resamples + 1) + NEXT_TO_ZERO) - unchanged
+    exact = _cut_tails(shifts, cut, max(values) - min(values))
     drawn = bootstrap_interval(pairs, confidence, generalize=generalize, source=source)
     wide = Interval(min(drawn.low, exact.low), max(drawn.high, exact.high))
-    everything = RESAMPLES + 1
+    everything = resamples + 1
     return Difference(
         estimate=estimate,
         interval=_agree_about_zero(wide, exact),
@@ -255,14 +276,18 @@ Deal: TypeAlias = tuple[float, float]
 from -1 (all have changed sides) to 1 (none has)."""
 
 
-def _swap_cases(pairs: Sequence[ValuePair], source: random.Random) -> Iterable[Sequence[Deal]]:
+def _swap_cases(
+    pairs: Sequence[ValuePair], source: random.Random, resamples: int
+) -> Iterable[Sequence[Deal]]:
     """Yield, for each case, what each of many deals makes of it: it changes sides or stays."""
     for first, second in pairs:
         difference = fmean(second) - fmean(first)
-        yield source.choices([(difference, 1.0), (-difference, -1.0)], k=RESAMPLES)
+        yield source.choices([(difference, 1.0), (-difference, -1.0)], k=resamples)
 
 
-def _deal_trials(pairs: Sequence[ValuePair], source: random.Random) -> Iterable[Sequence[Deal]]:
+def _deal_trials(
+    pairs: Sequence[ValuePair], source: random.Random, resamples: int
+) -> Iterable[Sequence[Deal]]:
     """Yield, for each case, what each of many deals makes of it: any trials change sides."""
     for first, second in pairs:
         values = [*first, *second]
@@ -270,11 +295,11 @@ def _deal_trials(pairs: Sequence[ValuePair], source: random.Random) -> Iterable[
         if math.comb(len(values), len(second)) <= DEALS_LISTED_MAX:
             chosen = itertools.combinations(places, len(second))
             listed = [_deal(values, len(first), places) for places in chosen]
-            yield source.choices(listed, k=RESAMPLES)
+            yield source.choices(listed, k=resamples)
         else:
             yield [
                 _deal(values, len(first), source.sample(places, len(second)))
-                for _ in range(RESAMPLES)
+                for _ in range(resamples)
             ]
 
 
@@ -308,9 +333,8 @@ def _find_shifts(
     return sorted(shifts), unchanged
 
 
-def _cut_tails(shifts: Sequence[float], unchanged: int, tail: float, most: float) -> Interval:
+def _cut_tails(shifts: Sequence[float], cut: int, most: float) -> Interval:
     """Return the shifts that the test does not reject; `most` is the largest that is possible."""
-    cut = math.floor(tail * (RESAMPLES + 1) + NEXT_TO_ZERO) - unchanged
     if not 1 <= cut <= len(shifts):
         return Interval(-most, most)
     return Interval(max(-most, shifts[cut - 1]), min(most, shifts[-cut]))

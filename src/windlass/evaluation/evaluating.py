@@ -18,6 +18,7 @@ from windlass.evaluation.evaluation_run import (
     EvaluateOptions,
     EvaluationRun,
     check_evaluation_name,
+    run_together,
 )
 from windlass.evaluation.reports import Report
 from windlass.evaluation.scores import Scorer
@@ -43,7 +44,8 @@ async def evaluate(
     used for another agent.
     """
     evaluation = EvaluationRun(agent, check_cases(cases), name, scorers, options)
-    return await evaluation.run()
+    (report,) = await run_together([evaluation], evaluation.at_once)
+    return report
 
 
 async def rescore(

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import itertools
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -104,15 +105,15 @@ class EvaluationRun:
         self._name = check_evaluation_name(name)
         self._cases = cases
         self._repeat = _check_count("repeat", options.get("repeat", 1))
-        self._at_once = _check_count("at_once", options.get("at_once", AT_ONCE))
+        self.at_once = _check_count("at_once", options.get("at_once", AT_ONCE))
         self._scorers = list(scorers)
         # Built first: a check that is wrong is found before anything is paid for.
         self._checks = {case.id: build_scorers(case) for case in cases}
         self._warnings = describe_unscored(
             [(case, self._scorers + self._checks[case.id]) for case in cases]
         )
-        self._journal = _choose_journal(agent, options.get("journal"))
-        self._budget = _make_budget(name, options.get("budget"))
+        self._journal = choose_journal(agent, options.get("journal"))
+        self._budget = make_budget(name, options.get("budget"))
         self._runner = self._make_runner(agent, options)
         self._on_progress = options.get("on_progress")
         self._reports: dict[tuple[str, int], TrialReport] = {}
@@ -121,6 +122,7 @@ class EvaluationRun:
         self._unpriced = set[str]()
         self._is_dry = False
         self._stored_at = 0.0
+        self._earlier: StoredEvaluation | None = None
         self.progress = EvaluationProgress(total=len(cases) * self._repeat)
 
     def warn_of_unscored_cases(self, ids: Sequence[str]) -> None:
@@ -140,7 +142,7 @@ class EvaluationRun:
             options.get("caller", ""),
         )
 
-    def _trials(self) -> list[Trial]:
+    def list_trials(self) -> list[Trial]:
         """Return all trials, the first of each case first: early numbers then say something."""
         return [
             Trial(self._name, case, number)
@@ -148,27 +150,15 @@ class EvaluationRun:
             for case in self._cases
         ]
 
-    async def run(self) -> Report:
-        """Run and score all trials, some at a time."""
-        earlier = await self._read_earlier()
+    async def begin(self) -> None:
+        """Read what is kept under the name, and say that it goes on."""
+        self._earlier = await self._read_earlier()
         await self._store()
-        waiting = iter(self._trials())
 
-        async def work() -> None:
-            for trial in waiting:
-                await self._run_trial(trial)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._at_once, self.progress.total)):
-                    group.create_task(work())
-        except BaseExceptionGroup as errors:
-            if earlier is not None and not self._reports:
-                # The call was refused, as that of another agent is: the report of before stays.
-                await store_evaluation(self._journal, earlier)
-            # The others were released: the next call resumes them.
-            raise errors.exceptions[0] from None
-        return await self._finish()
+    async def give_up(self) -> None:
+        """Keep the report of before if nothing was done: another agent was refused."""
+        if self._earlier is not None and not self._reports:
+            await store_evaluation(self._journal, self._earlier)
 
     async def _read_earlier(self) -> StoredEvaluation | None:
         try:
@@ -179,7 +169,7 @@ class EvaluationRun:
 
     async def score_only(self) -> Report:
         """Score what is on record."""
-        for trial in self._trials():
+        for trial in self.list_trials():
             found = await self._find_recorded(trial)
             facts = await self._journal.read(found.session)
             if facts:
@@ -187,7 +177,7 @@ class EvaluationRun:
                 await self._score(found, record, record.ended_at)
             else:
                 self._note(trial, TrialReport(session=trial.session, status="not_run"))
-        return await self._finish()
+        return await self.finish()
 
     async def _find_recorded(self, trial: Trial) -> Trial:
         """Return the trial as it was last run: its latest retry that has records."""
@@ -196,7 +186,7 @@ class EvaluationRun:
             return self._runner.place(trial, found.retry - 1)
         return found
 
-    async def _run_trial(self, trial: Trial) -> None:
+    async def run_trial(self, trial: Trial) -> None:
         trial = await self._runner.find_trial(trial)
         if self._is_dry and not await self._journal.read(trial.session):
             self._note(trial, TrialReport(session=trial.session, status="not_run"))
@@ -281,7 +271,7 @@ class EvaluationRun:
             unpriced=tuple(sorted(self._unpriced)),
         )
 
-    async def _finish(self) -> Report:
+    async def finish(self) -> Report:
         await self._store()
         return self.build_report()
 
@@ -302,6 +292,37 @@ class EvaluationRun:
         await store_evaluation(self._journal, stored)
 
 
+async def run_together(runs: Sequence[EvaluationRun], at_once: int) -> list[Report]:
+    """Run and score the trials of several evaluations, some at a time, and return their reports.
+
+    The first trials of all come first: if the money is used up, all have got as far.
+    """
+    for run in runs:
+        await run.begin()
+    turns = itertools.zip_longest(*(run.list_trials() for run in runs))
+    waiting = (
+        (run, trial)
+        for turn in turns
+        for run, trial in zip(runs, turn, strict=True)
+        if trial is not None
+    )
+
+    async def work() -> None:
+        for run, trial in waiting:
+            await run.run_trial(trial)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(at_once, sum(run.progress.total for run in runs))):
+                group.create_task(work())
+    except BaseExceptionGroup as errors:
+        for run in runs:
+            await run.give_up()
+        # The others were released: the next call resumes them.
+        raise errors.exceptions[0] from None
+    return [await run.finish() for run in runs]
+
+
 def check_evaluation_name(name: str) -> str:
     """Return the name of an evaluation. Raises ConfigError if it cannot be one."""
     if not _NAME.fullmatch(name):
@@ -318,7 +339,7 @@ def _check_count(name: str, count: int) -> int:
     return count
 
 
-def _choose_journal(agent: Agent[Any] | AgentMaker, given: Journal | None) -> Journal:
+def choose_journal(agent: Agent[Any] | AgentMaker, given: Journal | None) -> Journal:
     if given is not None:
         return given
     if isinstance(agent, BuiltAgent):
@@ -333,7 +354,7 @@ def _choose_folder(journal: Journal) -> Path:
     return xdg_folder("STATE", ".local/state") / "workspaces" / digest
 
 
-def _make_budget(name: str, given: Budget | Money | None) -> Budget | None:
+def make_budget(name: str, given: Budget | Money | None) -> Budget | None:
     if given is None or isinstance(given, Budget):
         return given
     return Budget(f"eval/{name}", usd=given)

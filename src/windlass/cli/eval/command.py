@@ -5,7 +5,6 @@ Exit codes: 0 if the gate passes, 1 if it does not, a provider was not available
 """
 
 import asyncio
-import secrets
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -18,16 +17,23 @@ from msgspec.structs import replace
 from windlass.cli.command_context import load_context
 from windlass.cli.eval.evaluated_agents import load_maker, make_project_maker
 from windlass.cli.eval.evaluation_screen import TrialScreen, show_report, show_totals
-from windlass.cli.eval.gate import find_report, is_report_file, judge_report, write_files
+from windlass.cli.eval.gate import (
+    choose_name,
+    find_report,
+    is_report_file,
+    judge_report,
+    make_cli_budget,
+    write_files,
+)
+from windlass.cli.eval.matrix_command import matrix
 from windlass.cli.exit_codes import DONE, FAILED
 from windlass.cli.journal_option import journal_option, run_on_journal
 from windlass.cli.options import agent_options, collect_flags
 from windlass.cli.resource_commands import show_resources
 from windlass.core.errors import ConfigError, NothingToDo
-from windlass.core.limits import Budget
 from windlass.core.verdicts import Allow, Deny
 from windlass.environ import find_login_name
-from windlass.evaluation.cases import Case, check_cases, choose_cases, load_cases, make_id
+from windlass.evaluation.cases import Case, check_cases, choose_cases, load_cases
 from windlass.evaluation.checks import parse_check
 from windlass.evaluation.comparing import compare_reports
 from windlass.evaluation.comparison import ALPHA
@@ -47,8 +53,6 @@ from windlass.project.journals import OpenedJournal, journal_name, open_journal
 
 WATCH_S = 1.0
 """How often an evaluation is looked at that another process runs."""
-NAME_CHARS = 40
-"""Of the name of a file in the name of its evaluation."""
 CHECK_HELP = (
     "A scorer for all cases: used:refund, steps_at_most:5. Without a value, output_contains and "
     "output_equals compare with the field `expected` of each case."
@@ -96,6 +100,9 @@ def eval_() -> None:
     Each trial is a session of the journal: eval/NAME/CASE/N. It can be shown, explained, replayed
     and forked like any other.
     """
+
+
+eval_.add_command(matrix)
 
 
 @eval_.command(
@@ -168,7 +175,7 @@ def run(source: str | None, target: str | None, **given: Any) -> None:  # noqa: 
         source, target = None, source
     if (source is None) == (given["from_sessions"] is None):
         raise ConfigError("give a file of cases, or --from-sessions")
-    name = check_evaluation_name(given["name"] or _choose_name(source))
+    name = check_evaluation_name(given["name"] or choose_name(source))
     cases = choose_cases(load_cases(source), given["only"]) if source else []
     if target is not None:
         opened = open_journal(journal_name(named=given["journal"]))
@@ -198,7 +205,7 @@ async def _evaluate(
         options = EvaluateOptions(
             repeat=given["repeat"],
             at_once=given["at_once"],
-            budget=_make_budget(name, given["budget"], given["budget_tokens"]),
+            budget=make_cli_budget(name, given["budget"], given["budget_tokens"]),
             journal=journal,
             answer=ANSWERS.get(given["answer"] or ""),
             drive=not given["no_drive"],
@@ -222,13 +229,6 @@ async def _evaluate(
     return judge_report(report, comparison, given)
 
 
-def _choose_name(source: str | None) -> str:
-    """Return a name that was not used before: a file may be evaluated again and again."""
-    stem = Path(source).stem if source else "sessions"
-    now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    return make_id(f"{stem[:NAME_CHARS]}-{now}-{secrets.token_hex(2)}")
-
-
 async def _find_cases(journal: Journal, given: Mapping[str, Any]) -> list[Case]:
     words = given["from_sessions"]
     found = await cases_from_sessions(
@@ -246,15 +246,6 @@ async def _find_cases(journal: Journal, given: Mapping[str, Any]) -> list[Case]:
 
 def _with_workspace(case: Case, folder: str) -> Case:
     return replace(case, workspace=str(Path(folder).absolute()))
-
-
-def _make_budget(name: str, usd: str | None, tokens: int | None) -> Budget | None:
-    if usd is None and tokens is None:
-        return None
-    try:
-        return Budget(f"eval/{name}", usd=usd, tokens=tokens)
-    except (ValueError, ArithmeticError) as error:
-        raise ConfigError(f"--budget {usd}: {error}") from None
 
 
 @eval_.command(

@@ -1,5 +1,7 @@
-"""The gate of `windlass eval`: the reports that it compares and writes, and its exit code."""
+"""What the commands of `windlass eval` share: names, budgets, reports, and the gate."""
 
+import secrets
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,9 @@ import click
 
 from windlass.cli.exit_codes import DONE, FAILED, LIMIT, WAITS
 from windlass.core.errors import ConfigError, NothingToDo
+from windlass.core.limits import Budget
 from windlass.core.suggestions import suggest_names
+from windlass.evaluation.cases import make_id
 from windlass.evaluation.comparison import Comparison
 from windlass.evaluation.html_report import render_report
 from windlass.evaluation.reports import Report, load_report, save_report
@@ -16,6 +20,25 @@ from windlass.evaluation.stored_reports import read_evaluation
 from windlass.evaluation.summaries import summarize_scores
 from windlass.evaluation.wording import format_rate
 from windlass.ports import Journal
+
+NAME_CHARS = 40
+"""Of the name of a file in the name of its evaluation."""
+
+
+def choose_name(source: str | None) -> str:
+    """Return a name that was not used before: a file may be evaluated again and again."""
+    stem = Path(source).stem if source else "sessions"
+    now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return make_id(f"{stem[:NAME_CHARS]}-{now}-{secrets.token_hex(2)}")
+
+
+def make_cli_budget(name: str, usd: str | None, tokens: int | None) -> Budget | None:
+    if usd is None and tokens is None:
+        return None
+    try:
+        return Budget(f"eval/{name}", usd=usd, tokens=tokens)
+    except (ValueError, ArithmeticError) as error:
+        raise ConfigError(f"--budget {usd}: {error}") from None
 
 
 async def find_report(named: str, journal: Journal) -> Report:
