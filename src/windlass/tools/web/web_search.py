@@ -121,8 +121,9 @@ class HttpSearch:
         except TimeoutError:
             raise ToolUnavailable(f"{self.name} did not answer within {SEARCH_S_MAX:g} s") from None
         if status >= _NOT_OK:
-            reason = printable_line(data[:2_000].decode("utf-8", "replace"), 200)
-            said = f"{self.name} refused the search ({status}): {self._mask(reason)}"
+            # Masked before it is cut: half of a key is a part of it.
+            reason = printable_line(self._mask(data.decode("utf-8", "replace")), 200)
+            said = f"{self.name} refused the search ({status}): {reason}"
             # A key that is missing or used up is nothing that another query would mend.
             if status >= _SERVER_ERROR or status in {401, 402, 403, _TOO_MANY_REQUESTS}:
                 raise ToolUnavailable(said)
@@ -146,12 +147,10 @@ class HttpSearch:
             headers = {"Content-Type": "application/json", **headers}
         url = parse_web_url(address)
         try:
-            addresses = await resolve_host(url.raw_host or "", url.port or 0)
+            addresses = await resolve_host(url.host, url.port)
             method = endpoint.method
             async with open_checked(url, addresses, headers, method=method, data=data) as response:
-                body = bytearray()
-                while len(body) <= ANSWER_BYTES_MAX and (chunk := await response.content.readany()):
-                    body += chunk
+                body = await response.read_up_to(ANSWER_BYTES_MAX + 1)
                 status = response.status
         except OSError:
             raise ToolUnavailable(f"there is no host {url.host}") from None
@@ -159,7 +158,7 @@ class HttpSearch:
             raise ToolUnavailable(self._mask(str(error))) from None
         if len(body) > ANSWER_BYTES_MAX:
             raise ToolUnavailable(f"{self.name} answered with more than {ANSWER_BYTES_MAX:,} bytes")
-        return status, bytes(body)
+        return status, body
 
     def _mask(self, text: str) -> str:
         return text.replace(self._key, MASK) if self._key else text
