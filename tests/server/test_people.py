@@ -15,7 +15,7 @@ from windlass.journals import MemoryJournal
 from windlass.server.access import TeamGrant
 from windlass.server.dispatch import all_routes
 from windlass.server.messages import StreamReply
-from windlass.server.tokens import TokenStore
+from windlass.server.tokens import CACHE_S, TokenStore
 from windlass.testing import ScriptedModel, call
 
 MARK = "the price of the deal"
@@ -224,3 +224,36 @@ async def test_a_browser_is_signed_out_when_the_token_ends_that_it_signed_in_wit
         assert await tokens.authenticate_browser(browser.cookie, browser.page_key), day
     now[0] = 1_000.0 + 20 * 86_400.0
     assert await tokens.authenticate_browser(browser.cookie, browser.page_key) is None
+
+
+@pytest.mark.contract("W5")
+async def test_a_browser_is_signed_out_when_the_token_is_revoked_that_it_signed_in_with() -> None:
+    now = [1_000.0]
+    journal = MemoryJournal()
+    tokens = TokenStore(journal, lambda: now[0])
+    made = await tokens.create("ann")
+    browser = await tokens.sign_in_with_token(made.secret)
+    caller = await tokens.authenticate_browser(browser.cookie, browser.page_key)
+    assert caller is not None
+    # By another program, such as the command line: this one may know the token for a while.
+    await TokenStore(journal).delete(made.record.id)
+    now[0] += CACHE_S
+    assert await tokens.authenticate_browser(browser.cookie, browser.page_key) is None
+    assert not await tokens.is_valid(caller)
+
+
+@pytest.mark.contract("W5", "A13")
+async def test_an_operator_forks_without_choosing_among_names_of_others() -> None:
+    """A fork belongs to the owner of the old one, and all names are the local owner's."""
+    async with open_team() as (running, billing, _):
+        admin = await running.make_client("", ("admin",))
+        await admin.post("/runs", {"prompt": "Hi", "agent": "billing", "session": "own"})
+        await asyncio.sleep(1)
+        bob = await make_person(running, TeamGrant("operator"))
+        forked = await bob.post(f"/runs/{billing}/fork", {"at": 1})
+        assert (forked.status, forked.data["session"]) == (201, f"{billing}~1")
+        for session, into in ((billing, "x"), ("own", "zed.report")):
+            reply = await bob.post(f"/runs/{session}/fork", {"at": 1, "into": into})
+            assert (reply.status, reply.data["error"]["code"]) == (403, "not_owner")
+        names = {one.session for one in await running.service.journal.sessions()}
+        assert not names & {"ann.x", "zed.report"}

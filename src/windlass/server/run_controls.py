@@ -28,6 +28,7 @@ from windlass.core.verdicts import PersonAnswer
 from windlass.journals.forking import fork as fork_session
 from windlass.ports import Journal
 from windlass.server.access import Caller, Role, full_session_name
+from windlass.server.errors import ApiError
 from windlass.server.owned_reading import read_recorded_facts, read_state
 from windlass.server.quotas.admission import QuotaBook
 from windlass.server.session_directory import (
@@ -173,8 +174,13 @@ class RunControls(ABC):
     async def fork(self, session: OwnedSession, at: int, into: str = "") -> OwnedSession:
         """Begin a new session with the first records of another one, and return it.
 
-        Raises ApiError 429 if a run is open in it, and a quota lets the owner begin no more.
+        Raises ApiError 429 if a run is open in it, and a quota lets the owner begin no more, and
+        403 if `into` is given by another than the owner or an admin: the names are the owner's.
         """
+        if into and not session.caller.may_use(None, session.owner, session.summary.agent):
+            raise ApiError(
+                403, "not_owner", "Only the owner names a fork.", "Leave `into` out of the request."
+            )
         name = check_session_name(full_session_name(session.owner, into)) if into else None
         copied = list(await read_recorded_facts(self.journal, session))[:at]
         if row_of(fold(session.name, copied)).outcome is None:
@@ -182,7 +188,7 @@ class RunControls(ABC):
             counted = name or f"{session.name}~{at}.{token_hex(4)}"
             await self.quotas.admit(session.owner, session.summary.agent, counted)
         made = await fork_session(self.journal, session.name, at, name)
-        return await self.find_session(session.caller, made)
+        return await self.find_session(session.caller, made, session.role)
 
     def _wake(self, receipt: ControlReceipt, session: OwnedSession) -> ControlReceipt:
         self.drive_soon(session.name, session.summary.agent)

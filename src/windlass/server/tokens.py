@@ -71,6 +71,8 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
     grants: tuple[TeamGrant, ...] = ()
     ends: float | None = None
     """When a browser is signed out at the latest; None: `BROWSER_MAX_S` after it signed in."""
+    by_token: str = ""
+    """The token that a browser signed in with. It is signed in for as long as that is valid."""
 
     @property
     def owner(self) -> str:
@@ -174,10 +176,8 @@ class TokenStore(OwnedRecords[TokenRecord]):
         found = _TOKEN.fullmatch(secret)
         if found is None:
             return None
-        record = await self._find_token(found[1])
-        if record is None or record.has_expired(self._now()):
-            return None
-        if not hmac.compare_digest(record.hash, _hash_secret(secret)):
+        record = await self._find_valid(found[1])
+        if record is None or not hmac.compare_digest(record.hash, _hash_secret(secret)):
             return None
         return record.to_caller()
 
@@ -189,8 +189,8 @@ class TokenStore(OwnedRecords[TokenRecord]):
         found = _COOKIE.fullmatch(cookie)
         if found is None or not _PAGE_KEY.fullmatch(page_key):
             return None
-        record = await self._find_token(found[1])
-        if record is None or record.has_expired(self._now()):
+        record = await self._find_valid(found[1])
+        if record is None:
             return None
         has_cookie = hmac.compare_digest(record.hash, _hash_secret(cookie))
         has_key = hmac.compare_digest(record.page_hash, _hash_secret(page_key))
@@ -210,8 +210,7 @@ class TokenStore(OwnedRecords[TokenRecord]):
         """
         if not caller.token:
             return caller.expires is None or self._now() < caller.expires
-        record = await self._find_token(caller.token)
-        return record is not None and not record.has_expired(self._now())
+        return await self._find_valid(caller.token) is not None
 
     async def list_tokens(self) -> list[TokenRecord]:
         """Return all tokens without their hashes, the latest first."""
@@ -247,16 +246,7 @@ class TokenStore(OwnedRecords[TokenRecord]):
     async def create_login(self, caller: Caller, valid_s: float = LOGIN_S) -> str:
         """Return a code that logs one browser in as this caller, once."""
         code = secrets.token_urlsafe(32)
-        roles = tuple(sorted(caller.roles))
-        record = LoginRecord(
-            caller.name,
-            roles,
-            self._now() + valid_s,
-            dict(caller.context),
-            caller.person,
-            caller.grants,
-            caller.expires,
-        )
+        record = _make_login(caller, self._now() + valid_s)
         await self.records.put_record(
             LOGIN_KIND, _hash_secret(code), msgspec.json.encode(record), 0
         )
@@ -277,21 +267,14 @@ class TokenStore(OwnedRecords[TokenRecord]):
     async def sign_in_with_token(self, secret: str) -> SignedInBrowser:
         """Sign a browser in as the caller of a token, until the token ends. Raises ApiError 401."""
         caller = await self.authenticate(secret)
-        record = None if caller is None else await self._find_token(caller.token)
+        record = None if caller is None else await self._find_valid(caller.token)
         if record is None:
             raise _bad_login()
-        login = LoginRecord(
-            record.caller,
-            record.roles,
-            self._now(),
-            record.context,
-            record.person,
-            record.grants,
-            record.expires,
-        )
-        return await self._sign_in(login, f"signed in with the token {record.id}")
+        caller = msgspec.structs.replace(record.to_caller(), expires=record.expires)
+        login = _make_login(caller, self._now())
+        return await self._sign_in(login, record.id)
 
-    async def _sign_in(self, login: LoginRecord, note: str = "") -> SignedInBrowser:
+    async def _sign_in(self, login: LoginRecord, by_token: str = "") -> SignedInBrowser:
         now = self._now()
         await self._forget_ended_browsers()
         token_id = secrets.token_hex(6)
@@ -303,7 +286,7 @@ class TokenStore(OwnedRecords[TokenRecord]):
             roles=login.roles,
             created=now,
             expires=_earlier(now + BROWSER_IDLE_S, login.ends),
-            note=note,
+            note=f"signed in with the token {by_token}" if by_token else "",
             context=login.context,
             hash=_hash_secret(cookie),
             kind="browser",
@@ -311,6 +294,7 @@ class TokenStore(OwnedRecords[TokenRecord]):
             person=login.person,
             grants=login.grants,
             ends=login.ends,
+            by_token=by_token,
         )
         # Noted first: a note of a token that was never kept is harmless.
         await self._note_browser_end(token_id, now + BROWSER_IDLE_S)
@@ -352,6 +336,15 @@ class TokenStore(OwnedRecords[TokenRecord]):
                         await self._note_browser_end(token_id, (record.expires or now) + 1)
                 await self.records.delete_record(BROWSER_END_KIND, note.name)
 
+    async def _find_valid(self, token_id: str) -> TokenRecord | None:
+        """Return a token that is neither revoked nor out of date, nor made with one that is."""
+        record = await self._find_token(token_id)
+        if record is None or record.has_expired(self._now()):
+            return None
+        if record.by_token and await self._find_valid(record.by_token) is None:
+            return None
+        return record
+
     async def _find_token(self, token_id: str) -> TokenRecord | None:
         now = self._now()
         cached = self._cache.get(token_id)
@@ -365,6 +358,14 @@ class TokenStore(OwnedRecords[TokenRecord]):
             return None
         self._cache[token_id] = (now + CACHE_S, record)
         return record
+
+
+def _make_login(caller: Caller, expires: float) -> LoginRecord:
+    roles = tuple(sorted(caller.roles))
+    context = dict(caller.context)
+    return LoginRecord(
+        caller.name, roles, expires, context, caller.person, caller.grants, caller.expires
+    )
 
 
 def _earlier(time_s: float, limit: float | None) -> float:
