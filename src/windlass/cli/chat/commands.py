@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import click
 
-from windlass.cli.chat import reports
+from windlass.cli.chat import pickers, reports
 from windlass.cli.chat.server_prompts import choose_prompt, prompt_commands
 from windlass.cli.chat.state import ChatState, FilePromptTask, PromptTask, ResumeTask, UndoTask
 from windlass.cli.screen import CALL_STYLE
@@ -53,7 +53,8 @@ KEY_HELP = (
     ("Esc, Ctrl-C", "stop a run; Ctrl-C at the prompt clears it, twice leaves"),
     ("Alt-Enter, Ctrl-J", "a new line; so does Enter after a backslash"),
     ("Ctrl-R", "searches the history; Up and Down go through it"),
-    ("Ctrl-G", "edits the prompt in $EDITOR"),
+    ("Ctrl-G", "edits the prompt in $EDITOR, and opens a long paste"),
+    ("Ctrl-O", "shows the whole session: thinking, and results in full"),
     ("Shift-Tab", "changes the mode: ask, allow-edits, plan"),
     ("@file", "attaches a file or a picture"),
     ("!command", "runs a command of yours, and tells the agent what it printed"),
@@ -97,7 +98,7 @@ def complete_argument(command: str) -> Sequence[str]:
     """The words that may follow a command."""
     match command:
         case "model":
-            return [f"{vendor}:" for vendor in load_vendors()]
+            return [pickers.SAVE, *(f"{vendor}:" for vendor in load_vendors())]
         case "mode":
             return PERMISSION_MODES
         case _:
@@ -128,11 +129,15 @@ async def _show_help(chat: ChatState, opened: AgentSession, _argument: str) -> N
 
 
 async def _change_model(chat: ChatState, _opened: AgentSession, name: str) -> None:
-    agent = chat.context.agent
-    if not name:
-        chat.show_note(f"{agent.settings.model}. To change it: /model PROVIDER:MODEL")
+    if name == pickers.SAVE:
+        pickers.save_model(chat)
         return
-    agent = agent.with_model(name)
+    agent = chat.context.agent
+    chosen = name or await pickers.pick_model(chat)
+    if chosen is None or chosen == agent.settings.model:
+        chat.show_note(f"{agent.settings.model}. The default of this project: /model save")
+        return
+    agent = agent.with_model(chosen)
     # A wrong name is reported while the old model is still in use.
     agent.check_model()
     chat.context = replace(chat.context, agent=agent)
@@ -228,7 +233,9 @@ async def _exit(chat: ChatState, _opened: AgentSession, _argument: str) -> None:
 
 SLASH_COMMANDS: Mapping[str, SlashCommand] = {
     "help": SlashCommand("this list", _show_help),
-    "model": SlashCommand("the model; with a name, change it", _change_model),
+    "model": SlashCommand(
+        "choose a model, from a list or by its name; save: for this project", _change_model
+    ),
     "mode": SlashCommand(
         "what is allowed: ask, allow-edits, plan, …; with a name, change it", _change_mode
     ),
@@ -245,6 +252,9 @@ SLASH_COMMANDS: Mapping[str, SlashCommand] = {
         "let the agent review what has changed since the last commit", reports.review_changes
     ),
     "undo": SlashCommand("undo what the last run did; again, the run before it", _undo),
+    "rewind": SlashCommand(
+        "return to an earlier message: conversation, files, or both", pickers.pick_rewind
+    ),
     "tools": SlashCommand("the tools of the agent", _show_tools),
     "mcp": SlashCommand("the MCP servers, and whether they answer", reports.show_servers),
     "init": SlashCommand(f"write {INSTRUCTIONS_FILE}, the instructions for this project", _init),

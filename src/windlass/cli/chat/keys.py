@@ -5,7 +5,7 @@ the run, Tab queues the text for afterwards, and Escape or Ctrl-C stops the run.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -17,7 +17,10 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 TRIPLE_QUOTES = '"""'
 
-Action = Literal["send", "queue", "interrupt", "leave", "mode", "pause"]
+PASTE_LINES = 10
+"""A paste of more lines is shown as their number, and sent whole."""
+
+Action = Literal["send", "queue", "interrupt", "leave", "mode", "transcript", "pause"]
 """What a person did: sent the text, queued it, pressed Ctrl-C or Ctrl-D, or asked for another mode.
 
 `pause`: the prompt was taken away without an action of the person.
@@ -33,6 +36,37 @@ class TypedInput:
 
 
 @dataclass(slots=True)
+class Pastes:
+    """Long texts that were pasted, by the mark that stands for each at the prompt."""
+
+    texts: dict[str, str] = field(default_factory=dict[str, str])
+
+    def add(self, text: str) -> str:
+        """Return what stands at the prompt for a pasted text: itself, or its number of lines."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        lines = text.count("\n") + (not text.endswith("\n"))
+        if lines <= PASTE_LINES:
+            return text
+        mark = f"[{lines} lines]"
+        while self.texts.get(mark, text) != text:
+            mark = f"{mark[:-1]}, another]"
+        self.texts[mark] = text
+        return mark
+
+    def unfold(self, text: str) -> str:
+        """Return a prompt with the texts that its marks stand for."""
+        for mark, pasted in self.texts.items():
+            text = text.replace(mark, pasted)
+        return text
+
+    def fold(self, text: str) -> str:
+        """Return a prompt with marks in place of the long texts."""
+        for mark, pasted in self.texts.items():
+            text = text.replace(pasted, mark)
+        return text
+
+
+@dataclass(slots=True)
 class KeyActions:
     """What keys do beyond editing: set by the chat."""
 
@@ -40,6 +74,7 @@ class KeyActions:
     interrupt: Callable[[], None] = lambda: None
     """Stops the current run."""
     sending: Literal["send", "queue"] = "send"
+    pastes: Pastes = field(default_factory=Pastes)
 
     def take_sending(self) -> Literal["send", "queue"]:
         """How the text was sent; the next one is sent plainly again."""
@@ -57,7 +92,9 @@ def build_key_bindings(actions: KeyActions) -> KeyBindings:
     add("enter")(_send)
     add("escape", "enter")(_break_line)
     add("c-j")(_break_line)
-    add("c-g")(_open_editor)
+    add("c-g")(partial(_open_editor, actions))
+    add("<bracketed-paste>")(partial(_paste, actions))
+    keys.add("c-o", filter=at_prompt & ~running)(_show_transcript)
     add("c-c")(partial(_interrupt, actions))
     keys.add("tab", filter=at_prompt & running & ~has_completions)(partial(_queue, actions))
     keys.add("s-tab", filter=at_prompt & ~running & ~has_completions)(_change_mode)
@@ -77,8 +114,18 @@ def _break_line(event: KeyPressEvent) -> None:
     event.current_buffer.newline(copy_margin=False)
 
 
-def _open_editor(event: KeyPressEvent) -> None:
-    event.current_buffer.open_in_editor()
+def _open_editor(actions: KeyActions, event: KeyPressEvent) -> None:
+    buffer = event.current_buffer
+    buffer.text = actions.pastes.unfold(buffer.text)
+    buffer.open_in_editor()
+
+
+def _paste(actions: KeyActions, event: KeyPressEvent) -> None:
+    event.current_buffer.insert_text(actions.pastes.add(event.data))
+
+
+def _show_transcript(event: KeyPressEvent) -> None:
+    event.app.exit(result=TypedInput("transcript"))
 
 
 def _change_mode(event: KeyPressEvent) -> None:

@@ -24,7 +24,13 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.shortcuts import PromptSession
 from prompt_toolkit.styles import Style
 
-from windlass.cli.chat.keys import KeyActions, TypedInput, build_key_bindings, interrupt_prompt
+from windlass.cli.chat.keys import (
+    KeyActions,
+    Pastes,
+    TypedInput,
+    build_key_bindings,
+    interrupt_prompt,
+)
 from windlass.cli.chat.live_page import LivePage
 from windlass.cli.screen import GlyphSet
 from windlass.cli.terminal import receive_leave_signals
@@ -125,6 +131,15 @@ class PromptLine:
             search_ignore_case=True,
         )
 
+    @property
+    def pastes(self) -> Pastes:
+        """The long texts that were pasted."""
+        return self.actions.pastes
+
+    def set_draft(self, text: str) -> None:
+        """Put a text at the prompt, to be edited and sent."""
+        self._draft = Document(text)
+
     async def read(self) -> TypedInput:
         """Wait until a person does something. Reading again continues with the text so far."""
         while True:
@@ -189,7 +204,7 @@ class PromptLine:
         if isinstance(typed, TypedInput):
             return typed
         self._draft = Document()
-        return TypedInput(self.actions.take_sending(), typed)
+        return TypedInput(self.actions.take_sending(), self.pastes.unfold(typed))
 
     @contextmanager
     def _leave_on_signals(self) -> Generator[None]:

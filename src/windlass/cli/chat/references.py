@@ -22,6 +22,7 @@ FILES_MAX = 20
 ATTACHED_SUFFIXES = frozenset((".gif", ".jpeg", ".jpg", ".pdf", ".png", ".webp"))
 OUTSIDE_LABELS: tuple[Label, ...] = ("untrusted", "private")
 
+_DROPPED = re.compile(r"(?<!\S)(?:['\"](/[^'\"\n]+)['\"]|((?:/|~/|file://)(?:\\ |\S)+))")
 _MENTION = re.compile(r"(?<!\S)@(\"[^\"]+\"|\S+)")
 
 
@@ -60,7 +61,7 @@ def expand_prompt(text: str, folder: Path, notes: ShellNotes) -> ExpandedPrompt:
     parts: list[ContentPart] = [TextPart(text)]
     names: list[str] = []
     problems: list[str] = []
-    for mention in dict.fromkeys(_MENTION.findall(text)):
+    for mention in dict.fromkeys((*_MENTION.findall(text), *_find_dropped(text))):
         if len(names) == FILES_MAX:
             problems.append(f"only the first {FILES_MAX} files were attached")
             break
@@ -77,6 +78,19 @@ def expand_prompt(text: str, folder: Path, notes: ShellNotes) -> ExpandedPrompt:
     parts += [TextPart(f"\n\n{note}", by_program=True) for note in taken]
     labels = OUTSIDE_LABELS if names or taken else ()
     return ExpandedPrompt(tuple(parts), labels, tuple(names), tuple(problems))
+
+
+def _find_dropped(text: str) -> list[str]:
+    """The paths of pictures that were dropped on the terminal, which pastes them: quoted or not."""
+    words = [a or b for a, b in _DROPPED.findall(text)]
+    paths = [word.removeprefix("file://").replace("\\ ", " ") for word in words]
+    return [path for path in paths if Path(path).suffix.lower() in ATTACHED_SUFFIXES]
+
+
+def names_file(text: str) -> bool:
+    """Whether a line begins with the path of a picture, and not with a command."""
+    dropped = _find_dropped(text)
+    return bool(dropped) and text.startswith(dropped[0].replace(" ", "\\ "))
 
 
 def _find_file(mention: str, folder: Path) -> tuple[Path, str] | None:

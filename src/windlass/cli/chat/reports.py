@@ -13,7 +13,7 @@ from windlass.core.decide.reserving import estimate_tokens
 from windlass.core.errors import ConfigError
 from windlass.core.events import Fact, RunStarted
 from windlass.core.fold.run import fold
-from windlass.core.messages import TextPart
+from windlass.core.messages import TextPart, ThinkingPart
 from windlass.core.phrases import format_count
 from windlass.core.projection.entries import PromptEntry
 from windlass.core.projection.project import project_events
@@ -174,7 +174,7 @@ async def export_chat(chat: ChatState, _opened: AgentSession, argument: str) -> 
         with path.open("wb") as file:
             await export_session(chat.journal, chat.session, file.write)
     else:
-        path.write_text(format_markdown(facts), "utf-8")
+        path.write_text(format_session(facts), "utf-8")
     chat.show_note(f"Written: {path}")
 
 
@@ -185,21 +185,24 @@ def _choose_file(folder: Path, name: str) -> Path:
     return path
 
 
-def format_markdown(facts: Sequence[Fact]) -> str:
-    """A session as a Markdown document."""
+def format_session(facts: Sequence[Fact], result_chars_max: int | None = RESULT_CHARS_MAX) -> str:
+    """A session as a Markdown document. With None it is whole: long results, and the thinking."""
     view = project_events(facts)
     blocks = [f"# Session {view.session}"]
     for entry in view.entries:
         if isinstance(entry, PromptEntry):
             blocks.append(f"## Prompt\n\n{entry.text}")
         elif isinstance(entry, ReplyEntry):
+            thoughts = [part.text for part in entry.parts if isinstance(part, ThinkingPart)]
+            if result_chars_max is None:
+                blocks += [f"(thinking) {text}" for text in thoughts if text]
             if entry.text:
                 blocks.append(entry.text)
             for call in entry.calls:
                 shown = f"{call.name}({call.arguments or call.call.arguments})"
                 result = call.result.text if call.result else ""
-                if len(result) > RESULT_CHARS_MAX:
-                    result = f"{result[:RESULT_CHARS_MAX]}\n[…]"
+                if result_chars_max is not None and len(result) > result_chars_max:
+                    result = f"{result[:result_chars_max]}\n[…]"
                 # A fence longer than any in the result, so that the result cannot end it.
                 blocks.append(f"~~~~~~text\n{shown}\n\n{result}\n~~~~~~")
     return "\n\n".join(blocks) + "\n"

@@ -85,16 +85,26 @@ class ChatRuns:
         except NothingToDo:
             chat.show_note(f"Session {chat.session} has no open run. Continue with a prompt.")
 
-    async def undo(self, opened: AgentSession) -> None:
+    async def undo_from(self, opened: AgentSession, run: int) -> None:
+        """Undo what a run and the later ones did, the last one first, as far as it can be done."""
+        last = fold(self._chat.session, await self._chat.journal.read(self._chat.session)).run
+        for number in range(last.number if last is not None else 0, run - 1, -1):
+            with suppress(NothingToDo):
+                await self.undo(opened, number)
+
+    async def undo(self, opened: AgentSession, run: int | None = None) -> None:
+        """Undo what a run did, by default the last one that can be undone."""
         chat = self._chat
         person = find_login_name()
         asker = chat.context.terminal.question_prompt
         folder = chat.context.agent.folder
-        await show_undo(chat.screen, chat.journal, chat.session, opened, folder)
+        await show_undo(chat.screen, chat.journal, chat.session, opened, folder, run)
         with asker.answer_by(allow_undo) if asker is not None else nullcontext():
             await self.drive(
                 opened,
-                lambda watch: opened.agent.undo(chat.session, caller=person, on_event=watch),
+                lambda watch: opened.agent.undo(
+                    chat.session, run=run, caller=person, on_event=watch
+                ),
             )
 
     async def end_stopped_run(self, agent: Agent[Any]) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from functools import partial
 
+import click
+
 from windlass.cli.chat.commands import (
     SLASH_COMMANDS,
     change_mode,
@@ -18,7 +20,13 @@ from windlass.cli.chat.completion import ChatCompleter
 from windlass.cli.chat.keys import strip_quotes
 from windlass.cli.chat.live_page import LivePage
 from windlass.cli.chat.prompt_line import PromptFrame, PromptLine
-from windlass.cli.chat.references import ExpandedPrompt, expand_prompt, run_shell_command
+from windlass.cli.chat.references import (
+    ExpandedPrompt,
+    expand_prompt,
+    names_file,
+    run_shell_command,
+)
+from windlass.cli.chat.reports import format_session
 from windlass.cli.chat.runs import ChatRuns
 from windlass.cli.chat.server_prompts import prompt_commands
 from windlass.cli.chat.state import (
@@ -26,6 +34,7 @@ from windlass.cli.chat.state import (
     FilePromptTask,
     PromptTask,
     ResumeTask,
+    RewindTask,
     ServerPromptTask,
     UndoTask,
 )
@@ -34,11 +43,14 @@ from windlass.cli.status import format_context_left, format_usd
 from windlass.cli.terminal import keep_typed_keys
 from windlass.core.errors import RunUnfinished, WindlassError
 from windlass.core.messages import TextPart
+from windlass.core.text_clip import printable_chars
 from windlass.environ import find_login_name, xdg_folder
+from windlass.journals.forking import fork as fork_session
 from windlass.logs import forward_warnings
 from windlass.project.agent_session import AgentSession
 from windlass.project.command_files import load_command_files
 from windlass.project.launches import launch_context
+from windlass.project.session_names import new_session_name
 from windlass.project.surroundings import describe_surroundings
 
 HISTORY_FILE = "prompts"
@@ -114,6 +126,8 @@ class ChatSession:
                         chat.show_note("Press Ctrl-C again to leave, or Ctrl-D.")
                 case "mode":
                     change_mode(chat, next_mode(chat.mode))
+                case "transcript":
+                    await self._show_transcript()
                 case _:
                     await self._handle_input(opened, typed.text)
             was_interrupted = typed.action == "interrupt"
@@ -130,6 +144,8 @@ class ChatSession:
                 await self._guard(self._run_prompt(opened, text, is_typed=False))
             case ResumeTask(consent):
                 await self._guard(self._runs.resume(opened, consent=consent))
+            case RewindTask():
+                await self._guard(self._rewind(opened, task))
             case UndoTask():
                 await self._guard(self._runs.undo(opened))
 
@@ -142,10 +158,31 @@ class ChatSession:
         self._show_typed(text)
         if text.startswith("!"):
             self._run_shell(text[1:].strip())
-        elif text.startswith("/") and "\n" not in text:
+        elif text.startswith("/") and "\n" not in text and not names_file(text):
             await self._guard(run_slash_command(self._chat, opened, text))
         else:
             await self._guard(self._run_prompt(opened, text, is_typed=is_typed))
+
+    async def _rewind(self, opened: AgentSession, task: RewindTask) -> None:
+        """Return to before a message, which is then at the prompt again."""
+        chat = self._chat
+        if task.files:
+            await self._runs.undo_from(opened, task.run)
+        if not task.conversation:
+            return
+        before = chat.session
+        name = new_session_name(chat.context.agent.folder)
+        if task.at:
+            name = await fork_session(chat.journal, before, task.at, name)
+        chat.start_session(name)
+        self._prompt.set_draft(task.text)
+        chat.show_note(f"Now in {name}. The whole conversation stays as it was: {before}")
+
+    async def _show_transcript(self) -> None:
+        facts = await self._chat.journal.read(self._chat.session)
+        # The pager has the terminal for itself.
+        whole = format_session(facts, result_chars_max=None)
+        click.echo_via_pager(printable_chars(whole, keep="\n\t"))
 
     async def _guard(self, work: Awaitable[None]) -> None:
         """Do something, and show what went wrong with it."""
@@ -161,7 +198,7 @@ class ChatSession:
     def _show_typed(self, text: str) -> None:
         """Write what was sent on the page: the prompt itself is erased."""
         screen = self._chat.screen
-        lines = text.splitlines()
+        lines = self._prompt.pastes.fold(text).splitlines()
         hidden = len(lines) - SHOWN_LINES_MAX
         screen.write_line("\n".join(lines[:SHOWN_LINES_MAX]), PERSON, mark=screen.glyphs.person)
         if hidden > 0:

@@ -51,11 +51,24 @@ class ResumeTask:
 
 
 @dataclass(frozen=True, slots=True)
+class RewindTask:
+    """Return to before a message: the files by undoing runs, the conversation by a fork."""
+
+    at: int
+    """How many records come before the run of the message."""
+    run: int
+    text: str
+    """The message, to be edited and sent again."""
+    files: bool
+    conversation: bool
+
+
+@dataclass(frozen=True, slots=True)
 class UndoTask:
     """Undo what the last run did that is not undone yet."""
 
 
-ChatTask = PromptTask | ServerPromptTask | FilePromptTask | ResumeTask | UndoTask
+ChatTask = PromptTask | ServerPromptTask | FilePromptTask | ResumeTask | UndoTask | RewindTask
 
 
 class ChatUsage:
