@@ -188,6 +188,17 @@ async def test_a_failed_run_is_an_error_that_is_not_repeated(provider: str) -> N
         assert at.helper.model.requests == 1
 
 
+@every_provider
+async def test_a_streamed_failure_is_final(provider: str) -> None:
+    """Each repetition would be a run of its own, with its effects."""
+    async with connect() as at:
+        said = await at.play(provider, "streamedFailure")
+        assert "the key of the model is wrong" in said["errors"][0]["message"]
+        assert at.helper.model.requests == 1
+        async with at.running.open_client() as http:
+            assert len((await (await http.get("/runs")).json())["sessions"]) == 1
+
+
 async def test_a_client_comes_back_in_mid_stream() -> None:
     async with connect() as at:
         said = await at.play("responses", "reconnect")

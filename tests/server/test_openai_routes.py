@@ -205,7 +205,10 @@ async def test_a_run_that_fails_is_an_error_that_clients_do_not_repeat() -> None
         error = failed.data["error"]
         assert "the key of the model is wrong" in error["message"]
         again = await at.ann.get(f"/v1/responses/{error['windlass']['response_id']}")
-        assert (again.data["status"], again.data["error"]["code"]) == ("failed", "run_failed")
+        assert (again.data["status"], again.data["error"]["code"]) == (
+            "failed",
+            "run_failed_invalid_to_repeat",
+        )
         streamed = await read_all(
             await at.open_stream(
                 "POST",

@@ -7,6 +7,7 @@ and again only after its records have changed.
 
 from dataclasses import dataclass
 
+from windlass.core.errors import JournalCorrupt
 from windlass.core.events import RunEnded, RunStarted
 from windlass.core.fold.run import fold
 from windlass.core.mail import PromptMail
@@ -14,8 +15,10 @@ from windlass.core.rate_limits import read_priority
 from windlass.core.result import open_questions
 from windlass.core.session_summary import SessionSummary
 from windlass.core.state import State
+from windlass.logs import get_logger
 from windlass.ports import Journal
 
+_log = get_logger(__name__)
 WAITING_AT_ONCE = 100
 """How many waiting sessions one look goes through; the next look continues behind them."""
 BACKLOG_SEEN = 1_000
@@ -120,7 +123,12 @@ class ExpiredQuestions:
     async def _find_expiry(self, summary: SessionSummary) -> float | None:
         facts, expiry = self._expiries.get(summary.session, (0, None))
         if facts != summary.facts:
-            state = fold(summary.session, await self._journal.read(summary.session))
-            expiry = find_expiry(state)
+            try:
+                state = fold(summary.session, await self._journal.read(summary.session))
+                expiry = find_expiry(state)
+            except JournalCorrupt as error:
+                # One that is damaged must not keep the others from being found.
+                _log.error("session %s is damaged and left out: %s", summary.session, error)
+                expiry = None
             self._expiries[summary.session] = (summary.facts, expiry)
         return expiry

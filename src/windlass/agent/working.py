@@ -19,7 +19,7 @@ from windlass.agent.folder_watch import WAIT_S, StoreBeat
 from windlass.agent.parts import parts_of
 from windlass.agent.sweeping import AcceptsStart
 from windlass.agent.work_items import BACKLOG_SEEN, WorkItem, describe_mailed
-from windlass.core.errors import ConfigError, WindlassError
+from windlass.core.errors import ConfigError, JournalCorrupt, WindlassError
 from windlass.core.limits import check_numbers
 from windlass.core.session_summary import sort_sessions
 from windlass.logs import get_logger
@@ -290,7 +290,13 @@ class SessionWorker:
         self._backlog = {name: self._backlog[name] for name in names if name in self._backlog}
         unknown = [name for name in names if name not in seen and name not in self._backlog]
         for session in unknown[:limit]:
-            item = await describe_mailed(self._journal, session, next(iter(self._agents)))
+            try:
+                item = await describe_mailed(self._journal, session, next(iter(self._agents)))
+            except JournalCorrupt as error:
+                # One that is damaged must not keep the others from being found.
+                _log.error("session %s is damaged and left out: %s", session, error)
+                self._rest_until[session] = self._clock.now() + FOREIGN_REST_S
+                continue
             if item is not None and item.agent in self._agents:
                 self._backlog[session] = item
             elif item is not None:

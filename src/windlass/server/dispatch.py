@@ -259,6 +259,9 @@ class Dispatcher:
         yield gauge("windlass_streams_open", "Event streams that are open.", self.streams.total)
         driven = len(self.service.driven_sessions())
         yield gauge("windlass_runs_driven", "Runs that this process drives.", driven)
+        damaged = len(self.service.damaged_sessions)
+        text = "Sessions that were found damaged, and are left out of lists and sums."
+        yield gauge("windlass_sessions_damaged", text, damaged)
         ready = float(self.service.is_ready)
         yield gauge("windlass_ready", "Whether new work should be sent here.", ready)
 

@@ -351,7 +351,7 @@ class Service(RunControls):
         page = await self._list_usable(caller, "answer", query, limit, cursor)
         asked: list[AskedQuestion] = []
         for summary in page:
-            known = await self._sessions.read(summary.session)
+            known = await self._sessions.read_intact(summary.session)
             if known is not None:
                 asked += await self._find_questions(summary, known.projection, known.folder)
         return await add_previews(asked), page.cursor
@@ -370,6 +370,11 @@ class Service(RunControls):
         parts = parts_of(agent) if agent is not None and self._drives else None
         waiting = await owned_reading.drop_decided(self.journal, view.questions)
         return [(parts, question, folder) for question in waiting]
+
+    @property
+    def damaged_sessions(self) -> Mapping[str, str]:
+        """The sessions that are left out of lists and sums because they are damaged, and why."""
+        return self._sessions.damaged
 
     # Driving.
 

@@ -17,6 +17,7 @@ from typing import final
 
 from msgspec.structs import replace
 
+from windlass.core.errors import JournalCorrupt
 from windlass.core.events import Fact, RunStarted, SessionImported
 from windlass.core.fold.run import apply_fact, make_title
 from windlass.core.projection.project import apply_event
@@ -25,12 +26,16 @@ from windlass.core.session_summary import SessionSummary, row_of
 from windlass.core.state import State
 from windlass.core.work_folder import WorkFolder
 from windlass.evaluation.forks import TRIAL_PREFIX
+from windlass.logs import get_logger
 from windlass.ports import Journal
 from windlass.server.access import Caller, Role, full_session_name
 from windlass.server.errors import ApiError
 
 MaskFacts = Callable[[str, Sequence[Fact]], Iterable[Fact]]
 """Masks what the journal of others may hold: the name of the agent, and facts."""
+_log = get_logger(__name__)
+DAMAGED_MAX = 1_000
+"""Damaged sessions that are named."""
 SESSIONS_MAX = 256
 """Sessions that are remembered; the least recently used one is forgotten first."""
 
@@ -100,9 +105,32 @@ class SessionCache:
         self._mask_facts = mask_facts
         self._sessions_max = sessions_max
         self._known: OrderedDict[str, KnownSession] = OrderedDict()
+        self.damaged: dict[str, str] = {}
+        """The sessions whose records contradict themselves, as far as they were read, and why."""
 
     async def read(self, session: str) -> KnownSession | None:
-        """Return a session as it is on record now; None if there is no such session."""
+        """Return a session as it is on record now; None if there is no such session.
+
+        Raises JournalCorrupt if its records contradict themselves, and notes it.
+        """
+        try:
+            known = await self._read(session)
+        except JournalCorrupt as error:
+            if session not in self.damaged:
+                _log.error("session %s is damaged and left out: %s", session, error)
+            if len(self.damaged) < DAMAGED_MAX:
+                self.damaged[session] = str(error)
+            raise
+        self.damaged.pop(session, None)
+        return known
+
+    async def read_intact(self, session: str) -> KnownSession | None:
+        """Return a session for a list: None also if it is damaged, which must not hide others."""
+        with suppress(JournalCorrupt):
+            return await self.read(session)
+        return None
+
+    async def _read(self, session: str) -> KnownSession | None:
         known = self._known.get(session)
         after = known.state.seq if known is not None else 0
         facts = list(await self._journal.read(session, after))
@@ -111,7 +139,7 @@ class SessionCache:
         if facts and facts[0].seq > known.state.seq + 1:
             # It was forgotten meanwhile, or deleted and begun again.
             self._known.pop(session, None)
-            return await self.read(session)
+            return await self._read(session)
         new = [fact for fact in facts if fact.seq > known.state.seq]
         known.add_facts(new, self._mask_facts(known.state.agent, new))
         if not known.state.seq:

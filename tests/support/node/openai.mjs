@@ -112,6 +112,10 @@ const scenes = {
     const { pieces, errors } = await readStream({ prompt: "Break." });
     return { text: pieces.join(""), errors: errors.map((error) => String(error.message ?? error)) };
   },
+  async streamedFailure() {
+    const { errors } = await readStream({ prompt: "Fail." });
+    return { errors: errors.map(describeError) };
+  },
   async failure() {
     try {
       await generateText({ model, prompt: "Fail." });

@@ -25,6 +25,7 @@ from windlass.server.client_run import ClientRun
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpRequest
 from windlass.server.openai.objects import (
+    FINAL_CODE_END,
     CompletionUsage,
     OpenAIError,
     ResponseFault,
@@ -103,7 +104,7 @@ def find_end_error(response: ResponseObject) -> OpenAIError | None:
             fault = response.error or ResponseFault("run_failed", "The run failed.")
             return OpenAIError(
                 502 if fault.retryable else 424,
-                fault.code,
+                fault.code.removesuffix(FINAL_CODE_END),
                 fault.message,
                 f"What it did and paid for is kept: GET /v1/responses/{response.id}",
                 details=response.windlass,

@@ -149,6 +149,11 @@ class OutputItem(msgspec.Struct, frozen=True):
 ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 
+FINAL_CODE_END = "_invalid_to_repeat"
+"""Ends the code of a failure that is final. Of a streamed failure, the AI SDK decides by the words
+of the code alone whether to send the request again: `invalid` stops it, an unknown one does not."""
+
+
 class ResponseFault(msgspec.Struct, frozen=True):
     """Why a response failed."""
 
@@ -158,6 +163,16 @@ class ResponseFault(msgspec.Struct, frozen=True):
     param: None = None
     retryable: bool = False
     """Whether the same request may go better next time."""
+
+
+def make_response_fault(code: str, message: str, *, retryable: bool) -> ResponseFault:
+    """Return a failure that looks like an error of the server only if it may go better next time.
+
+    A request that is sent again begins another run, with its effects.
+    """
+    if retryable:
+        return ResponseFault(code, message, retryable=True)
+    return ResponseFault(code + FINAL_CODE_END, message, "invalid_request_error")
 
 
 class TextFormat(msgspec.Struct, frozen=True):

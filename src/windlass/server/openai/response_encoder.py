@@ -29,11 +29,11 @@ from windlass.server.openai.objects import (
     LinkedQuestion,
     OutputItem,
     OutputText,
-    ResponseFault,
     ResponseObject,
     ResponseStatus,
     RunDetails,
     make_id,
+    make_response_fault,
     response_usage,
 )
 from windlass.server.reply_following import (
@@ -189,11 +189,10 @@ class ResponseEncoder:
         status = self._find_status(view)
         error = None
         if run.outcome in FAILED_OUTCOMES:
-            is_retryable = run.fault is not None and run.fault.retryable
-            error = ResponseFault(
+            error = make_response_fault(
                 f"run_{run.outcome}",
                 run.reason or f"The run ended as {run.outcome}.",
-                retryable=is_retryable,
+                retryable=run.fault is not None and run.fault.retryable,
             )
         incomplete = None
         if status == "incomplete":

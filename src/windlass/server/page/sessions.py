@@ -2,10 +2,12 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from decimal import Decimal
 
 import msgspec
 
+from windlass.core.errors import JournalCorrupt
 from windlass.core.session_summary import SessionSummary
 from windlass.server.access import Caller
 from windlass.server.api.session_records import SessionReply, session_reply
@@ -76,7 +78,10 @@ class SessionLister:
         known = self._known.get(summary.session)
         if known is not None and known[0] == summary.facts:
             return known[1]
-        times = await read_last_times(self._service.journal, summary, ACTIVITY_FACTS)
+        times: Sequence[float] = ()
+        with suppress(JournalCorrupt):
+            # A damaged session is listed without its chart, and hides no other.
+            times = await read_last_times(self._service.journal, summary, ACTIVITY_FACTS)
         counts = count_activity(times)
         self._known[summary.session] = (summary.facts, counts)
         while len(self._known) > KNOWN_MAX:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from windlass.core.errors import JournalCorrupt
 from windlass.core.messages import EXACT_MATH
 from windlass.ports import Journal
 from windlass.server.access import LOCAL_OWNER, Caller
@@ -129,6 +130,9 @@ class CostBook:
                 found = await self._service.find_session(LOCAL_OWNER, session)
             except ApiError:
                 # It was deleted meanwhile.
+                return ()
+            except JournalCorrupt:
+                # One that is damaged is left out. The service has noted it.
                 return ()
             known = (found.summary.facts, tuple(_read_costs(found)))
             self._known[session] = known

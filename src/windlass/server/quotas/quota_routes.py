@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from windlass.server.access import OWNER_MARK, owner_prefix
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.owned_records import PageQuery
@@ -65,6 +66,8 @@ class CostReply(msgspec.Struct, frozen=True):
     rows: list[CostRow]
     usd: Decimal
     """All rows together, as far as prices are known."""
+    damaged: list[str] = []
+    """Sessions that are left out because their records contradict themselves."""
 
 
 def describe_quota(quota: Quota, spent: Decimal | None = None) -> QuotaReply:
@@ -127,4 +130,6 @@ async def read_costs(service: Service, request: HttpRequest) -> Reply:
     keys = tuple(dict.fromkeys(query.by))
     rows = await service.costs.add_up(owner, since, until, keys)
     total = sum((row.usd for row in rows), Decimal(0))
-    return HttpReply(200, CostReply(since, until, rows, total))
+    prefix = "" if caller.is_admin else owner_prefix(caller.name) or OWNER_MARK
+    damaged = [name for name in service.damaged_sessions if name.startswith(prefix)]
+    return HttpReply(200, CostReply(since, until, rows, total, damaged))
