@@ -10,11 +10,13 @@ import pytest
 
 from mcp_peers import fetch_or_skip, open_servers, serve_port, wait_until
 from mcp_servers import node_server
-from windlass import Agent, Deny, Modify, Question, RunResult, ToolResults
+from windlass import Agent, Deny, Hydration, Modify, Question, RunResult, ToolResults
 from windlass.core.fold.run import fold
+from windlass.core.messages import UserMessage
 from windlass.gates.presets import allow_all
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import ScriptedModel, ScriptedReply, call
+from windlass.tools.mcp.extras import resource_references
 from windlass.tools.mcp.servers import McpServers
 
 ASKING = Path(__file__).with_name("asking_server.py")
@@ -190,3 +192,40 @@ async def test_a_changed_list_is_announced_and_counts_from_the_next_list_on() ->
         assert "trips__grown" not in [tool.name for tool in tools]
         assert "trips__grown" in [tool.name for tool in await servers.tools()]
         assert not servers.has_changed
+
+
+@pytest.mark.contract("T15")
+async def test_an_older_server_is_told_the_folders_to_work_in(tmp_path: Path) -> None:
+    """T15: only what the settings name, and nothing without them."""
+    node, program = fetch_or_skip(node_server, "server-everything")
+    settings: dict[str, Any] = {"command": node, "args": [program, "stdio"]}
+    async with open_servers(every={**settings, "roots": [str(tmp_path / "my work")]}) as servers:
+        _, (text,) = await run(servers, call("every__get-roots-list"), gate=allow_all())
+    assert (tmp_path / "my work").as_uri() in text
+    async with open_servers(every=settings) as servers:
+        assert "every__get-roots-list" not in [tool.name for tool in await servers.tools()]
+
+
+@pytest.mark.contract("X4")
+async def test_a_prompt_names_a_resource_of_a_server() -> None:
+    """X4: it is read before the first step, by a call that the gate judges; its text is foreign."""
+    node, program = fetch_or_skip(node_server, "server-everything")
+    settings = {"command": node, "args": [program, "stdio"]}
+    async with open_servers(every=settings) as servers:
+        tools = await servers.tools()
+        references = resource_references(tools)
+        model = ScriptedModel(["Done."])
+        agent = Agent(
+            model,
+            tools=tools,
+            hydration=Hydration(references=references),
+            gate=allow_all(),
+        )
+        await agent.run("Sum up @every:demo://resource/dynamic/text/1, and no@every:x.")
+        await agent.aclose()
+    (block,) = model.prompts[0].messages[1:]
+    shown = block.text if isinstance(block, UserMessage) else ""
+    assert "demo://resource/dynamic/text/1" in shown
+    assert "Resource 1" in shown
+    assert [reference.tool for reference in references] == ["every__read_resource"]
+    assert "untrusted" in next(t for t in tools if t.name == "every__read_resource").spec.labels

@@ -2,16 +2,21 @@
 
 import asyncio
 import contextvars
+import re
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from windlass.core.errors import ConfigError
 from windlass.core.result import Question
 from windlass.core.schema import JsonSchema
 from windlass.core.verdicts import Allow, Modify
 from windlass.ports import CallContext, ModelRequest, WrittenReply
-from windlass.tools.mcp.config import McpStdio
+from windlass.tools.function import Tool
+from windlass.tools.mcp.config import McpStdio, mcp_settings
+from windlass.tools.mcp.extras import _READ_RESOURCE_TOOL, resource_references
 from windlass.tools.mcp.forms import FormRefused, complete_values, default_values, read_form
 from windlass.tools.mcp.server_requests import QUESTIONS_MAX, ServerRequests
 from windlass.tools.run_context import RunContext
@@ -238,3 +243,30 @@ def test_only_what_is_set_is_offered_to_a_server() -> None:
     other = McpStdio(name="notes", command="notes", elicitation=False, sampling=True)
     offered = ServerRequests(other).client_options()
     assert ("elicitation_callback" in offered, "sampling_callback" in offered) == (False, True)
+
+
+def test_a_prompt_refers_to_resources_by_server_and_address() -> None:
+    """X4: not within a word or an address of mail, and without the end of a sentence."""
+
+    def make(name: str, schema: dict[str, Any]) -> Tool[..., Any]:
+        return Tool[..., Any].from_schema(name, "Read.", schema, lambda **_: "", effect="read")
+
+    schema = _READ_RESOURCE_TOOL.input_schema
+    others = {"type": "object", "properties": {"page": {"type": "string"}}}
+    tools = [
+        make("notes__read_resource_2f", schema),
+        make("notes__read_resource", others),
+        make("notes__list_resources", others),
+    ]
+    (reference,) = resource_references(tools)
+    assert (reference.tool, reference.argument) == ("notes__read_resource_2f", "uri")
+    prompt = "See @notes:note://one, (@notes:a/b) me@notes:mail @other:x @notes:; @notes:last."
+    assert re.findall(reference.pattern, prompt) == ["note://one", "a/b", "last"]
+
+
+def test_roots_of_an_entry_are_its_folders() -> None:
+    """T15."""
+    (read,) = mcp_settings({"mcpServers": {"a": {"command": "x", "roots": ["~/work", "b"]}}}, {})
+    assert read.roots == (Path("~/work"), Path("b"))
+    with pytest.raises(ConfigError, match="roots"):
+        mcp_settings({"mcpServers": {"a": {"command": "x", "roots": "work"}}}, {})

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
         McpStdio as McpStdio,
         mcp_settings as mcp_settings,
     )
-    from windlass.tools.mcp.extras import McpPrompt as McpPrompt
+    from windlass.tools.mcp.extras import (
+        McpPrompt as McpPrompt,
+        resource_references as resource_references,
+    )
     from windlass.tools.mcp.oauth.settings import (
         McpCredentials as McpCredentials,
         McpSignIn as McpSignIn,
@@ -84,7 +87,7 @@ LAZY_MODULES: LazyModules = {
     "windlass.tools.files.workspace": "Workspace",
     "windlass.tools.function": "NOT_DONE Tool ToolOptions UNKNOWN tool",
     "windlass.tools.mcp.config": "McpHttp McpOverride McpSettings McpStdio mcp_settings",
-    "windlass.tools.mcp.extras": "McpPrompt",
+    "windlass.tools.mcp.extras": "McpPrompt resource_references",
     "windlass.tools.mcp.oauth.settings": "McpCredentials McpSignIn",
     "windlass.tools.mcp.oauth.tokens": "McpToken McpTokenStore MemoryTokens",
     "windlass.tools.mcp.servers": "McpServer McpServers",

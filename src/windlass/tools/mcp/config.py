@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, TypeAlias, cast, get_args
 
 import msgspec
@@ -55,7 +56,7 @@ _TOOL_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
 _INVALID_CHARS = re.compile(r"[^a-zA-Z0-9-]+")
 _COMMON_KEYS = (
     *("type", "timeout", "include", "exclude", "tools", "required"),
-    *("trustHints", "elicitation", "sampling"),
+    *("trustHints", "elicitation", "sampling", "roots"),
 )
 _STDIO_KEYS = (*_COMMON_KEYS, "command", "args", "env", "cwd")
 _HTTP_KEYS = (*_COMMON_KEYS, "url", "headers", "auth")
@@ -122,6 +123,9 @@ class McpStdio:
     sampling: bool = False
     """Whether the server may ask for replies of the run's model. Each is judged by the gate, and
     the run pays for it. Only the user's own settings can allow it."""
+    roots: tuple[Path, ...] = ()
+    """Folders that the server is told to work in, if it asks. It is told their paths, and is not
+    kept to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +147,7 @@ class McpHttp:
     trust_hints: bool = False
     elicitation: bool = True
     sampling: bool = False
+    roots: tuple[Path, ...] = ()
 
 
 McpSettings: TypeAlias = McpStdio | McpHttp
@@ -269,6 +274,7 @@ def _read_common(reader: EntryReader, entry: Mapping[str, Any]) -> dict[str, Any
         "trust_hints": read_optional(reader.read_trust, "trustHints", entry, False),  # noqa: FBT003 - a default
         "elicitation": read_optional(reader.read_flag, "elicitation", entry, True),  # noqa: FBT003 - a default
         "sampling": read_optional(reader.read_sampling, "sampling", entry, False),  # noqa: FBT003 - a default
+        "roots": tuple(map(Path, read_optional(reader.read_texts, "roots", entry, ()))),
         "overrides": tuple(_read_override(reader, *item) for item in tools.items()),
     }
 

@@ -1,11 +1,18 @@
-"""Offers the resources and prompts of an MCP server as tools, since a model can only call tools."""
+"""Offers the resources and prompts of an MCP server as tools, since a model can only call tools.
 
-from collections.abc import Awaitable, Callable, Mapping
+With `resource_references`, a prompt names a resource as `@server:address`, and the tool reads it
+before the first step: gated, recorded and labelled as any other call.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from windlass.core.messages import ContentPart, ToolResult
+from windlass.core.setup import Reference
 from windlass.core.text_clip import printable_line
+from windlass.tools.function import Tool
 from windlass.tools.mcp.lists import (
     clip_text,
     list_all_prompts,
@@ -29,6 +36,9 @@ ABOUT_CHARS_MAX = 200
 PROMPTS_MAX = 100
 PROMPT_ARGUMENTS_MAX = 20
 _METHOD_NOT_FOUND = -32601
+_READ_NAME = re.compile(r"(.+)__read_resource(?:_[0-9a-z]+)?")
+_ADDRESS = r"[^\s<>\"'`)\]]*[^\s<>\"'`)\].,;:!?]"
+"""Up to a sign that ends a word, or a sentence."""
 
 McpRequest = Callable[["Client", RunContext[object], Mapping[str, Any]], Awaitable[ToolResult]]
 
@@ -69,6 +79,24 @@ class McpPrompt:
             tuple(argument.name for argument in arguments),
             frozenset(argument.name for argument in arguments if argument.required),
         )
+
+
+def resource_references(tools: "Iterable[Tool[..., Any]]") -> tuple[Reference, ...]:
+    """Return what a prompt may refer to as `@server:address`, for `Hydration(references=…)`.
+
+    `tools`: those of the servers. A server without resources has no reference.
+    """
+    schema = _READ_RESOURCE_TOOL.input_schema
+    found = (
+        (tool.name, match[1])
+        for tool in tools
+        # A server may have a tool of that name itself, which takes something else.
+        if (match := _READ_NAME.fullmatch(tool.name)) and tool.spec.parameters == schema
+    )
+    return tuple(
+        Reference(rf"(?<![\w@])@{re.escape(server)}:({_ADDRESS})", name, "uri")
+        for name, server in found
+    )
 
 
 async def list_usable_prompts(client: "Client") -> "list[Prompt]":

@@ -8,9 +8,11 @@ never opened.
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
 from urllib.parse import urlsplit
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
         ElicitRequestURLParams,
         ElicitResult,
         ErrorData,
+        ListRootsResult,
         SamplingMessage,
     )
 
@@ -256,6 +259,11 @@ class ServerRequests:
             options["elicitation_callback"] = self.elicit
         if self._settings.sampling:
             options["sampling_callback"] = self.sample
+        if self._settings.roots:
+            # Links stay as they are written: a server may know the folder by that name.
+            options["list_roots_callback"] = partial(
+                _list_roots, [Path(root).expanduser().absolute() for root in self._settings.roots]
+            )
         return options
 
     async def take_message(self, message: "IncomingMessage") -> None:
@@ -377,3 +385,14 @@ def _find_sampling_fault(
     if len(arguments["prompt"]) + len(params.system_prompt or "") > PROMPT_CHARS_MAX:
         return f"the messages have more than {PROMPT_CHARS_MAX} characters"
     return None
+
+
+async def _list_roots(
+    folders: Sequence[Path], _context: "ClientRequestContext"
+) -> "ListRootsResult":
+    """Tell a server which folders it is to work in."""
+    from mcp_types import ListRootsResult, Root  # noqa: PLC0415 - of the extra
+
+    return ListRootsResult(
+        roots=[Root.model_validate({"uri": one.as_uri(), "name": one.name}) for one in folders]
+    )
