@@ -15,7 +15,7 @@ from windlass.http import client
 from windlass.http.client import IDLE_S, send_request
 from windlass.http.connection import BUFFER_BYTES_MAX, HEAD_BYTES_MAX, PART_BYTES
 from windlass.http.errors import HttpError
-from windlass.http.inflating import INFLATED_BYTES_MAX
+from windlass.http.inflating import INFLATED_BYTES_MAX, Inflater
 from windlass.testing.clock import VirtualClock
 from windlass.testing.fault_server import FaultServer, serve_in_thread
 from windlass.testing.wire import stall, stream_answer
@@ -242,6 +242,27 @@ async def test_what_servers_make_of_gzip(encoding: str, body: bytes, read: bytes
     head = f"Content-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     async with raw_server(answering(OK + head + body)) as server:
         assert await ask(server.url) == (200, read)
+
+
+async def test_a_body_of_empty_files_leaves_turns_to_others() -> None:
+    """S2: it inflates to nothing, so that no reader could stop it."""
+    files = 10_000
+    sent = [[pack(b"", "gzip") * files], []]
+    turns = 0
+
+    async def read_chunks() -> list[bytes]:
+        return sent.pop(0)
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    assert await Inflater("gzip").read(read_chunks) == b""
+    counting.cancel()
+    assert turns > files / 2
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ def test_an_address_has_one_form(text: str, parsed: str) -> None:
     [
         *("", "h", "//h/", "ftp://h/", "http://", "http:///p", "http://h:0/", "http://h:99999/"),
         *("http://h:x/", "http://[::1/", "http://[::1%25eth0]/", "http://a b/", "http://a\\b/"),
+        *("http://h/\ud800", "http://\ud800@h/"),
         *("http://a%2eb/", "http://a\u2024\ufffd/", "http://" + "a" * 300 + "/", "http://a<b/"),
     ],
 )

@@ -1,15 +1,19 @@
 """Bodies that a server compressed, inflated as they are read.
 
 Invariant: one read gives at most `INFLATED_BYTES_MAX`, however far the data expands. What is left
-waits, compressed, for the next read.
+waits, compressed, for the next read. Other tasks run in between, also if a body is made of many
+empty files.
 """
 
+import asyncio
 import zlib
 from collections.abc import Awaitable, Callable
 
 from windlass.http.errors import HttpError
 
 INFLATED_BYTES_MAX = 262_144
+PIECE_BYTES = 4_096
+"""What the engine is given at once: at the end of each file, it copies what is left of that."""
 _ZLIB_HEADER_BYTES = 2
 _DAMAGED = "the body cannot be decompressed"
 _GZIP_MARK = b"\x1f\x8b"
@@ -22,6 +26,8 @@ class Inflater:
         self._encoding = encoding
         self._engine: zlib._Decompress | None = None  # pyright: ignore[reportPrivateUsage] - it has no other name
         self._rest = b""
+        self._at = 0
+        """How much of the rest was inflated."""
         self._is_over = False
 
     async def read(self, read_chunks: Callable[[], Awaitable[list[bytes]]]) -> bytes:
@@ -32,37 +38,39 @@ class Inflater:
         while self._is_over and await read_chunks():
             pass
         while not self._is_over:
-            if not self._rest or (self._engine is None and len(self._rest) < _ZLIB_HEADER_BYTES):
+            left = len(self._rest) - self._at
+            if not left or (self._engine is None and left < _ZLIB_HEADER_BYTES):
                 chunks = await read_chunks()
-                if not chunks and self._rest:
+                if not chunks and left:
                     raise HttpError("broken", _DAMAGED)
                 if not chunks:
                     return b""
-                self._rest += b"".join(chunks)
-            if inflated := self._inflate():
+                self._rest = self._rest[self._at :] + b"".join(chunks)
+                self._at = 0
+            elif inflated := self._inflate():
                 return inflated
+            else:
+                await asyncio.sleep(0)
         return b""
 
     def _inflate(self) -> bytes:
         engine = self._engine
         if engine is None:
-            if len(self._rest) < _ZLIB_HEADER_BYTES:
-                return b""
             engine = self._engine = zlib.decompressobj(self._window_bits())
+        piece = self._rest[self._at : self._at + PIECE_BYTES]
         try:
-            inflated = engine.decompress(self._rest, INFLATED_BYTES_MAX)
+            inflated = engine.decompress(piece, INFLATED_BYTES_MAX)
         except zlib.error:
             raise HttpError("broken", _DAMAGED) from None
-        self._rest = engine.unconsumed_tail
+        self._at += len(piece) - len(engine.unconsumed_tail or engine.unused_data)
         if engine.eof:
             # A body may be several files, one after another. Anything else behind it is no part.
-            self._is_over = not engine.unused_data.startswith(_GZIP_MARK)
-            self._rest = engine.unused_data
+            self._is_over = not self._rest.startswith(_GZIP_MARK, self._at)
             self._engine = None
         return inflated
 
     def _window_bits(self) -> int:
-        first, second = self._rest[:_ZLIB_HEADER_BYTES]
+        first, second = self._rest[self._at : self._at + _ZLIB_HEADER_BYTES]
         has_header = first & 15 == zlib.DEFLATED and (first * 256 + second) % 31 == 0
         if self._encoding == "deflate" and not has_header:
             return -zlib.MAX_WBITS

@@ -56,6 +56,7 @@ class HttpUrl(msgspec.Struct, frozen=True):
 def parse_url(text: str) -> HttpUrl:
     """Parse an address. Raises HttpError."""
     try:
+        text.encode()  # What cannot be sent is refused before any part of it is used.
         parts = urlsplit(text.strip())
         port = parts.port
         host = _encode_host(parts.hostname or "")
