@@ -10,6 +10,7 @@ import pytest
 import windlass
 from windlass import Agent, ConfigError, RaisedLimits, tool
 from windlass.agent import working as working_module
+from windlass.agent.work_items import WorkItem, take_turns
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.core.events import RunEnded, RunResumed
 from windlass.core.fold.run import fold
@@ -117,6 +118,33 @@ async def test_no_provider_gets_more_runs_than_it_may_have() -> None:
         for handle in handles:
             assert (await handle.result()).text == "Done."
     assert gauge.most == 2
+
+
+@pytest.mark.contract("F7")
+async def test_a_caller_at_its_limit_keeps_no_other_waiting() -> None:
+    """F7: however many of its runs are queued, and however urgent they are."""
+    journal = MemoryJournal()
+    gauge = Gauge()
+    agent = make_agent(journal, gauge)
+    for at in range(40):
+        await agent.start(f"Go {at}.", caller="alpha", drive=False, priority=50)
+    beta = await agent.start("Go.", caller="beta", drive=False)
+    async with working(make_agent(journal, gauge), runs=8, runs_per_caller=4):
+        assert (await beta.result()).text == "Done."
+        ended = [one for one in await journal.sessions(limit=100) if one.caller == "alpha"]
+        assert sum(one.outcome is not None for one in ended) <= 8
+
+
+@pytest.mark.contract("F7")
+def test_the_caller_with_the_fewest_runs_comes_next() -> None:
+    """F7: of one caller, the most urgent first, then the oldest."""
+    items = [
+        *(WorkItem(f"a{at}", "clerk", "alpha", priority=at) for at in range(3)),
+        WorkItem("b0", "clerk", "beta"),
+        WorkItem("b1", "clerk", "beta"),
+    ]
+    driving = [WorkItem("b", "clerk", "beta")]
+    assert [item.session for item in take_turns(items, driving)] == ["a2", "a1", "b0", "a0", "b1"]
 
 
 @pytest.mark.contract("F1")

@@ -5,7 +5,10 @@ question. No row of a session says when its question expires, so each one that w
 and again only after its records have changed.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 
 from windlass.core.errors import JournalCorrupt
 from windlass.core.events import RunEnded, RunStarted
@@ -57,6 +60,20 @@ async def describe_mailed(journal: Journal, session: str, any_agent: str) -> Wor
         return WorkItem(session, state.agent, state.run.caller, has_mail=True)
     # A prompt that names no agent, in a session without runs: any agent may begin it.
     return WorkItem(session, any_agent, "")
+
+
+def take_turns(items: Iterable[WorkItem], driving: Iterable[WorkItem]) -> list[WorkItem]:
+    """Return the items in the order in which they are begun.
+
+    The caller with the fewest runs comes next, so that neither a long queue nor a high priority of
+    one keeps another waiting. Of each caller, the most urgent come first, then the oldest.
+    """
+    running = Counter(item.caller for item in driving)
+    turns: list[tuple[int, WorkItem]] = []
+    for item in sorted(items, key=lambda item: -item.priority):
+        turns.append((running[item.caller], item))
+        running[item.caller] += 1
+    return [item for _, item in sorted(turns, key=itemgetter(0))]
 
 
 async def _find_next_prompt(journal: Journal, session: str) -> PromptMail | None:

@@ -18,7 +18,7 @@ from windlass.agent.agent import Agent
 from windlass.agent.folder_watch import WAIT_S, StoreBeat
 from windlass.agent.parts import parts_of
 from windlass.agent.sweeping import AcceptsStart
-from windlass.agent.work_items import BACKLOG_SEEN, WorkItem, describe_mailed
+from windlass.agent.work_items import BACKLOG_SEEN, WorkItem, describe_mailed, take_turns
 from windlass.core.errors import ConfigError, JournalCorrupt, WindlassError
 from windlass.core.limits import check_numbers
 from windlass.core.session_summary import sort_sessions
@@ -165,6 +165,8 @@ class SessionWorker:
         async for item in self._find_work():
             if not self.has_room(item):
                 continue
+            # What is not begun stays known, so that the next look gets to know others.
+            self._backlog.pop(item.session, None)
             self.begin(item, self._visit(item))
             begun += 1
             self._left_some = begun >= BEGUN_MAX
@@ -257,7 +259,7 @@ class SessionWorker:
         """Yield sessions that may need a driver.
 
         Runs that were begun come first: a backlog of new prompts must not hold up those of a
-        worker that died. Then those with messages, by priority, the oldest first.
+        worker that died. Then those with messages.
         """
         room = self._limits.runs - len(self._driving)
         limit = max(CANDIDATES_MIN, 2 * room)
@@ -277,12 +279,10 @@ class SessionWorker:
         # Describing takes some queries each, so a look describes little more than it can begin.
         described = min(limit, max(DESCRIBED_MIN, 2 * room))
         for item in await self._list_mailed(seen, described):
-            # Described again the next time: it may have a driver by then.
-            self._backlog.pop(item.session, None)
             yield item
 
     async def _list_mailed(self, seen: set[str], limit: int) -> list[WorkItem]:
-        """Return sessions with messages for these agents, by priority, the oldest first.
+        """Return sessions with messages for these agents, the callers in turn.
 
         At most `limit` are described again: the rest waits for the next look.
         """
@@ -302,5 +302,5 @@ class SessionWorker:
             elif item is not None:
                 # What is left alone must not hide what comes after it.
                 self._rest_until[session] = self._clock.now() + FOREIGN_REST_S
-        items = [self._backlog[name] for name in names if name in self._backlog.keys() - seen]
-        return sorted(items, key=lambda item: -item.priority)
+        known = self._backlog.keys() - seen
+        return take_turns([self._backlog[name] for name in names if name in known], self.driving)

@@ -18,11 +18,13 @@ from windlass.journals.mail_rules import (
     AnswerPost,
     MailCounters,
     MailLimits,
+    caller_of,
     decide_question,
     decode_message,
     encode_message,
     mailbox_full_error,
     no_facts_error,
+    take_turns,
 )
 
 FactsOf = Callable[[str], Sequence[Fact]]
@@ -155,14 +157,14 @@ class MailBook:
         return any(True for _ in self._untaken(session, facts))
 
     def list_mailed(self, facts_of: FactsOf, limit: int) -> list[str]:
-        """Return the sessions with messages that no fact carries, the oldest message first."""
-        oldest: dict[str, float] = {}
+        """Return the sessions with messages that no fact carries: the callers in turn."""
+        found: dict[str, list[tuple[float, str]]] = {}
         for session, mail in self._sessions.items():
             # Most mailboxes are empty, and then the facts need not be looked at.
             waiting = list(self._untaken(session, facts_of(session))) if mail.letters else ()
-            if waiting:
-                oldest[session] = min(letter.at for letter in waiting)
-        return sorted(oldest, key=lambda session: oldest[session])[:limit]
+            for letter in waiting:
+                found.setdefault(caller_of(letter.message), []).append((letter.at, session))
+        return take_turns({caller: sorted(found[caller]) for caller in found}, limit)
 
     def delete(self, session: str, facts: Sequence[Fact]) -> bool:
         """Forget the mailbox of a session; returns whether messages waited that no fact carries."""

@@ -9,7 +9,7 @@ post and no append can change the row, and writes the row and the message togeth
 a question has one decision, and each person who answers receives that one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -42,6 +42,10 @@ MESSAGE_BYTES_MAX = 64 * 2**20
 UNREADABLE = "this message cannot be read"
 NAME_CHARS_MAX = 500
 """Of the author and of the key of a message."""
+CALLERS_MAX = 200
+"""Callers whose sessions with messages one list has; the next list begins behind them."""
+CALLER_SESSIONS_MIN = 32
+"""Sessions of each caller that a list has at least."""
 
 
 class MailLimits(NamedTuple):
@@ -255,3 +259,30 @@ def other_arguments_error(call_id: str) -> ConfigError:
         f"the answer is for other arguments than those of call {call_id}: look at the question "
         "again"
     )
+
+
+def caller_of(message: Mail) -> str:
+    """Return on whose behalf a message begins a run; empty if it begins none."""
+    return message.caller if isinstance(message, PromptMail) else ""
+
+
+def count_for_each(limit: int, callers: int) -> int:
+    """Return how many sessions of each caller a list has."""
+    return max(CALLER_SESSIONS_MIN, -(-limit // max(1, callers)))
+
+
+def take_turns(found: Mapping[str, Sequence[tuple[float, str]]], limit: int) -> list[str]:
+    """Return sessions that have messages: the callers in turn, and of each the oldest first.
+
+    `found` has the times and sessions of the messages of each caller, in order.
+    """
+    turns: list[tuple[int, float, str]] = []
+    seen: set[str] = set()
+    for messages in found.values():
+        place = 0
+        for at, session in messages:
+            if session not in seen:
+                seen.add(session)
+                turns.append((place, at, session))
+                place += 1
+    return [session for _, _, session in sorted(turns)[:limit]]

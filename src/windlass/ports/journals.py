@@ -271,7 +271,11 @@ class Journal(FactStore, BlobStore, SharedRecords, Protocol):
         ...
 
     async def list_mailed(self, limit: int = 100) -> Sequence[str]:
-        """Return the sessions that have messages that no fact carries, the oldest first."""
+        """Return sessions that have messages that no fact carries.
+
+        The callers come in turn, and of each caller the oldest first, so that the queue of one
+        never hides the others.
+        """
         ...
 
     # ── proofs ──────────────────────────────────────────────────────────────────────

@@ -16,12 +16,16 @@ from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt, 
 from windlass.core.verdicts import QuestionRow
 from windlass.journals.answer_proofs import sign_answer
 from windlass.journals.mail_rules import (
+    CALLERS_MAX,
     AnswerPost,
     LaneCounters,
     MailLimits,
+    caller_of,
+    count_for_each,
     mailbox_full_error,
     no_facts_error,
     read_message,
+    take_turns,
 )
 from windlass.journals.postgres.batch import to_column
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
@@ -35,6 +39,28 @@ _IS_WAITING = """mail.message IS NOT NULL AND mail.number >
     CASE lane WHEN 'prompts' THEN sessions.prompts_taken ELSE sessions.mail_taken END"""
 HAS_MAIL = f"EXISTS (SELECT FROM {{0}}.mail WHERE mail.session = sessions.number AND {_IS_WAITING})"
 """Whether a session has messages that no fact carries yet."""
+
+
+# One step in the index for each caller, however many messages each of them has.
+_LIST_CALLERS = f"""
+WITH RECURSIVE callers (caller) AS (
+    SELECT $1::text COLLATE "C"
+    UNION ALL
+    SELECT (SELECT mail.caller FROM {{0}}.mail
+        WHERE message IS NOT NULL AND mail.caller > callers.caller
+        ORDER BY mail.caller LIMIT 1)
+    FROM callers WHERE callers.caller IS NOT NULL
+)
+SELECT caller FROM callers WHERE caller IS NOT NULL OFFSET 1 LIMIT {CALLERS_MAX}
+"""  # noqa: S608 - our own text
+_LIST_WAITING = f"""
+SELECT callers.caller, found.at, found.session
+FROM unnest($1::text[]) AS callers (caller) CROSS JOIN LATERAL (
+    SELECT at, sessions.session FROM {{0}}.mail
+    JOIN {{0}}.sessions ON sessions.number = mail.session
+    WHERE mail.caller = callers.caller COLLATE "C" AND {_IS_WAITING} ORDER BY at LIMIT $2
+) AS found
+"""  # noqa: S608 - our own text
 
 
 class _Acceptance(NamedTuple):
@@ -169,10 +195,10 @@ class PostgresMail:
         """
         lane = lane_of(letter.message)
         query = """INSERT INTO {0}.mail
-            (session, lane, number, at, by, key, nonce, message, signature)
+            (session, lane, number, at, by, key, nonce, message, signature, caller)
             VALUES ($1, $2, $3,
                 coalesce($8::float8, extract(epoch FROM clock_timestamp())::float8),
-                $4, $5, $6, $7, $9)
+                $4, $5, $6, $7, $9, $10)
             RETURNING at"""
         accepted_at: float = await server.fetchval(
             self._format_sql(query),
@@ -185,6 +211,7 @@ class PostgresMail:
             letter.body.decode(),
             accepted.at,
             accepted.signature,
+            to_column(caller_of(letter.message)),
         )
         counter = f"UPDATE {{0}}.sessions SET {LANE_COLUMNS[lane]}_last = $1 WHERE number = $2"  # noqa: S608 - a constant
         await server.execute(self._format_sql(counter), accepted.number, session)
@@ -244,12 +271,24 @@ class PostgresMail:
         ):
             await server.execute(self._format_sql(statement + condition), session, lane, upto)
 
-    async def list_mailed(self, server: PostgresConnection, limit: int) -> list[str]:
-        """Return the sessions that have messages which no fact carries, oldest message first."""
-        query = f"""SELECT sessions.session FROM {{0}}.mail
-            JOIN {{0}}.sessions ON sessions.number = mail.session WHERE {_IS_WAITING}
-            GROUP BY sessions.session ORDER BY min(at), sessions.session LIMIT $1"""  # noqa: S608 - our own text
-        return [row[0] for row in await server.fetch(self._format_sql(query), limit)]
+    async def list_mailed(
+        self, server: PostgresConnection, limit: int, behind: str
+    ) -> tuple[list[str], str]:
+        """Return the sessions that have messages which no fact carries: the callers in turn.
+
+        Begins with the callers behind a name. Returns also the name that the next list begins
+        behind.
+        """
+        rows = await server.fetch(self._format_sql(_LIST_CALLERS), behind)
+        callers = [*([] if behind else [""]), *(row[0] for row in rows)]
+        each = count_for_each(limit, len(callers))
+        found: dict[str, list[tuple[float, str]]] = {}
+        for caller, at, session in await server.fetch(
+            self._format_sql(_LIST_WAITING), callers, each
+        ):
+            found.setdefault(caller, []).append((at, session))
+        is_cut = len(rows) == CALLERS_MAX
+        return take_turns(found, limit), callers[-1] if is_cut else ""
 
     def _format_sql(self, text: str) -> str:
         return text.format(self._config.quoted_schema)

@@ -30,6 +30,8 @@ class PostgresMailbox(StoredJournal):
         self._keys = keys
         self._resources = ResourcesByLoop(config)
         self._mail = PostgresMail(config, limits, keys)
+        self._listed_behind = ""
+        """The caller behind which the next list of sessions with messages begins."""
 
     @property
     def is_signed(self) -> bool:
@@ -111,4 +113,8 @@ class PostgresMailbox(StoredJournal):
 
     async def list_mailed(self, limit: int = 100) -> Sequence[str]:
         """Return the sessions that have messages which were not taken yet, the oldest first."""
-        return await self._run_query(lambda server: self._mail.list_mailed(server, limit))
+        behind = self._listed_behind
+        names, self._listed_behind = await self._run_query(
+            lambda server: self._mail.list_mailed(server, limit, behind)
+        )
+        return names

@@ -149,10 +149,11 @@ MIGRATIONS: Sequence[str] = (
         nonce text COLLATE "C" NOT NULL,
         message text,
         signature text NOT NULL DEFAULT '',
+        caller text COLLATE "C" NOT NULL DEFAULT '',
         PRIMARY KEY (session, lane, number)
     );
     CREATE UNIQUE INDEX mail_by_key ON mail (session, lane, key) WHERE key <> '';
-    CREATE INDEX mail_by_time ON mail (at) WHERE message IS NOT NULL;
+    CREATE INDEX mail_by_caller ON mail (caller, at) WHERE message IS NOT NULL;
     CREATE TABLE questions (
         session bigint NOT NULL REFERENCES sessions (number) ON DELETE CASCADE,
         call text COLLATE "C" NOT NULL,

@@ -34,6 +34,8 @@ class SqliteMailbox(StoredJournal):
         self._mail_clock = now
         self._book: AnchorBook | None = None
         """Signs for the user; None without a key."""
+        self._listed_behind = ""
+        """The caller behind which the next list of sessions with messages begins."""
 
     @override
     def find_letter_problem(self, session: str, letter: Letter) -> str | None:
@@ -108,7 +110,11 @@ class SqliteMailbox(StoredJournal):
 
     async def list_mailed(self, limit: int = 100) -> Sequence[str]:
         """Return the sessions that have messages which were not taken yet, the oldest first."""
-        return await self._run_query(lambda file: mail.list_mailed(file, limit))
+        behind = self._listed_behind
+        names, self._listed_behind = await self._run_query(
+            lambda file: mail.list_mailed(file, limit, behind)
+        )
+        return names
 
     async def _wait_for_change(
         self,

@@ -114,10 +114,11 @@ MIGRATIONS: Sequence[str] = (
         key TEXT NOT NULL,
         message TEXT,
         signature TEXT NOT NULL,
+        caller TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (session, lane, number)
     ) STRICT;
     CREATE UNIQUE INDEX mail_by_key ON mail (session, lane, key) WHERE key <> '';
-    CREATE INDEX mail_by_time ON mail (at) WHERE message IS NOT NULL;
+    CREATE INDEX mail_by_caller ON mail (caller, at) WHERE message IS NOT NULL;
     CREATE TRIGGER mail_removed AFTER DELETE ON sessions BEGIN
         DELETE FROM mail WHERE session = old.number;
     END;
