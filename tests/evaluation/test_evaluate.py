@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from evaluated import PRICED, Shop, answer_order, model_of, question_of, results_of, shop_agent
-from windlass import Agent, Allow, Budget, Deny, RunStarted, replay
+from windlass import Agent, Allow, Budget, Deny, Limits, RunStarted, replay
 from windlass.core.errors import ConfigError
 from windlass.evaluation import (
     Case,
     EvaluationProgress,
+    ForkPoint,
     Report,
     Scorer,
     Trial,
@@ -208,6 +209,19 @@ async def test_the_budget_of_the_whole_evaluation_is_never_overrun() -> None:
     assert report.passes.rate == 1
     left = [trial for trial in report.trials if not trial.counts]
     assert {trial.status for trial in left} == {"not_run"}
+
+
+async def test_each_trial_has_limits_beside_those_of_the_agent() -> None:
+    """Running out of them is the agent's failure; the tighter limit holds."""
+    journal = MemoryJournal()
+    agent = shop_agent(Shop(), journal)
+    short = await evaluate(agent, ORDERS[:1], name="short", limits=Limits(steps=2))
+    assert [(trial.status, trial.outcome) for trial in short.trials] == [("failed", "max_steps")]
+    enough = await evaluate(agent, ORDERS[:1], name="enough", limits=Limits(steps=3))
+    assert enough.passes.passed == 1
+    fork = Case(id="f", fork=ForkPoint(session="eval/enough/order-1/1", at=1))
+    with pytest.raises(ConfigError, match="the limits of its agent"):
+        await evaluate(agent, [fork], name="fork", limits=Limits(steps=3))
 
 
 async def test_more_money_runs_what_was_left() -> None:

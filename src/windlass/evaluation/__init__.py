@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Case as Case,
         ForkPoint as ForkPoint,
         load_cases as load_cases,
+        sample_cases as sample_cases,
         write_cases as write_cases,
     )
     from windlass.evaluation.comparing import compare_reports as compare_reports
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
     from windlass.evaluation.trials import Trial as Trial
 
 LAZY_MODULES: LazyModules = {
-    "windlass.evaluation.cases": "Case ForkPoint load_cases write_cases",
+    "windlass.evaluation.cases": "Case ForkPoint load_cases sample_cases write_cases",
     "windlass.evaluation.comparing": "compare_reports",
     "windlass.evaluation.comparison": "Comparison",
     "windlass.evaluation.evaluating": "evaluate rescore",

@@ -2,17 +2,20 @@
 
     {"id": "refund", "prompt": "Refund order 7.", "checks": [{"used": {"tool": "refund"}}]}
 
-A file of cases is JSONL, YAML, or a Python module with a list `cases`. Paths in it begin at the
-folder of the file.
+A file of cases is JSONL, JSON, YAML, CSV, Parquet, or a Python module with a list `cases`. Paths in
+it begin at the folder of the file.
 """
 
+import csv
 import hashlib
+import importlib
 import importlib.util
+import io
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -119,26 +122,78 @@ def make_id(text: str) -> str:
     return _NOT_IN_ID.sub("-", text).strip("-")[:ID_CHARS_MAX] or "case"
 
 
-def load_cases(path: str | os.PathLike[str]) -> list[Case]:
-    """Read cases from a `.jsonl`, `.yaml`, `.yml` or `.py` file.
+def sample_cases(cases: Sequence[Case], size: float, seed: int = 0) -> list[Case]:
+    """Return some of the cases, drawn and ordered by chance; the same ones for the same seed.
 
-    Raises ConfigError, with the place, if the file cannot be read or a case is wrong.
+    `size` is a number of cases, or a share of them below 1. Raises ConfigError if it is neither.
     """
-    file = Path(path)
+    count = max(1, round(size * len(cases))) if 0 < size < 1 else int(size)
+    if count < 1 or (size >= 1 and count != size):
+        raise ConfigError(f"a sample of {size}: give a number of cases, or a share below 1")
+    # The order of a file must not matter: an added case would change which others are drawn.
+    ordered = sorted(cases, key=lambda case: _draw_place(case.id, seed))
+    return ordered[:count]
+
+
+def _draw_place(case_id: str, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed}\0{case_id}".encode()).digest()
+
+
+def load_cases(
+    path: str | os.PathLike[str], *, fields: Mapping[str, str] | None = None
+) -> list[Case]:
+    """Read cases from a `.jsonl`, `.json`, `.yaml`, `.csv`, `.tsv`, `.parquet` or `.py` file.
+
+    A folder stands for all such files in it, by name. `fields` says which columns the fields of a
+    case are in, such as `{"prompt": "question", "expected": "answer"}` for a dataset of others: its
+    other columns are metadata, and rows without an id are numbered. Raises ConfigError, with the
+    place, if a file cannot be read or a case is wrong.
+    """
+    place = Path(path)
+    files = [place]
+    if place.is_dir():
+        files = sorted(file for file in place.iterdir() if file.suffix in (*_READERS, ".py"))
+        if not files:
+            raise ConfigError(f"{place}: the folder has no file of cases")
+    return check_cases(case for file in files for case in _load_file(file, fields))
+
+
+def _load_file(file: Path, fields: Mapping[str, str] | None) -> list[Case]:
     if file.suffix == ".py":
-        return check_cases(_load_python(file))
+        return _load_python(file)
+    reader = _READERS.get(file.suffix)
+    if reader is None:
+        raise ConfigError(f"{file}: cases are in {', '.join(sorted(_READERS))} or .py files")
     try:
-        text = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        data = file.read_bytes()
+    except OSError as error:
         raise ConfigError(f"{file}: the cases cannot be read: {error}") from None
-    match file.suffix:
-        case ".jsonl":
-            found = _parse_lines(file, text)
-        case ".yaml" | ".yml":
-            found = _parse_yaml(file, text)
-        case _:
-            raise ConfigError(f"{file}: cases are in .jsonl, .yaml or .py files")
-    return check_cases(found)
+    rows = reader(file, data)
+    if fields is not None:
+        rows = [
+            (where, _map_fields(row, fields, f"{file.stem}-{nth}", where))
+            for nth, (where, row) in enumerate(rows, 1)
+        ]
+    return [_read_case(row, file.parent, where) for where, row in rows]
+
+
+def _map_fields(row: object, fields: Mapping[str, str], name: str, where: str) -> dict[str, Any]:
+    """Return a row of another dataset as a case: its other columns are metadata."""
+    if not isinstance(row, Mapping):
+        raise ConfigError(f"{where}: not a row with columns")
+    columns = cast("Mapping[str, Any]", row)
+    for field, column in fields.items():
+        if field not in Case.__struct_fields__:
+            hint = suggest_names(field, Case.__struct_fields__)
+            raise ConfigError(f"fields: a case has no field {field!r}.{hint}")
+        if column not in columns:
+            raise ConfigError(f"{where}: no column {column!r}.{suggest_names(column, columns)}")
+    case: dict[str, Any] = {field: columns[column] for field, column in fields.items()}
+    case["id"] = make_id(str(case.get("id", name)))
+    used = set(fields.values())
+    rest = {key: value for key, value in columns.items() if key not in used}
+    kept = {key: value for key, value in rest.items() if isinstance(value, str | int | float)}
+    return {"metadata": kept, **case}
 
 
 def write_cases(path: str | os.PathLike[str], cases: Iterable[Case]) -> int:
@@ -148,20 +203,37 @@ def write_cases(path: str | os.PathLike[str], cases: Iterable[Case]) -> int:
     return len(lines)
 
 
-def _parse_lines(file: Path, text: str) -> list[Case]:
-    cases: list[Case] = []
-    for number, line in enumerate(text.splitlines(), 1):
+Rows: TypeAlias = list[tuple[str, object]]
+"""Each with its place, for messages."""
+
+
+def _decode_text(file: Path, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: the cases cannot be read: {error}") from None
+
+
+def _parse_lines(file: Path, data: bytes) -> Rows:
+    rows: Rows = []
+    for number, line in enumerate(_decode_text(file, data).splitlines(), 1):
         if not line.strip():
             continue
         try:
-            raw = msgspec.json.decode(line)
+            rows.append((f"{file}:{number}", msgspec.json.decode(line)))
         except msgspec.DecodeError as error:
             raise ConfigError(f"{file}:{number}: not a line of JSON: {error}") from None
-        cases.append(_read_case(raw, file.parent, f"{file}:{number}"))
-    return cases
+    return rows
 
 
-def _parse_yaml(file: Path, text: str) -> list[Case]:
+def _parse_json(file: Path, data: bytes) -> Rows:
+    try:
+        return _list_rows(file, msgspec.json.decode(data))
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{file}: not JSON: {error}") from None
+
+
+def _parse_yaml(file: Path, data: bytes) -> Rows:
     try:
         import yaml  # noqa: PLC0415 - an extra, and only for such files
     except ModuleNotFoundError:
@@ -169,17 +241,58 @@ def _parse_yaml(file: Path, text: str) -> list[Case]:
             f"{file}: YAML needs the extra `eval`: pip install 'windlass[eval]'; or write JSONL"
         ) from None
     try:
-        raw: Any = yaml.safe_load(text)
+        return _list_rows(file, yaml.safe_load(_decode_text(file, data)))
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: not YAML: {error}") from None
+
+
+def _list_rows(file: Path, raw: object) -> Rows:
     if isinstance(raw, Mapping):
         raw = cast("Mapping[str, Any]", raw).get("cases")
     if not isinstance(raw, list):
         raise ConfigError(f"{file}: give a list of cases")
     listed = cast("list[object]", raw)
-    return [
-        _read_case(case, file.parent, f"{file}, case {nth}") for nth, case in enumerate(listed, 1)
-    ]
+    return [(f"{file}, case {nth}", case) for nth, case in enumerate(listed, 1)]
+
+
+def _parse_table(file: Path, data: bytes) -> Rows:
+    """Read CSV or TSV. Tags are separated by spaces, and cells that are empty are left out."""
+    delimiter = "\t" if file.suffix == ".tsv" else ","
+    reader = csv.DictReader(io.StringIO(_decode_text(file, data)), delimiter=delimiter)
+    rows: Rows = []
+    for nth, line in enumerate(reader, 2):
+        if None in line or None in line.values():
+            raise ConfigError(f"{file}, row {nth}: it has not as many cells as the head")
+        row: dict[str, object] = {key: cell for key, cell in line.items() if cell}
+        if "tags" in row:
+            row["tags"] = str(row["tags"]).split()
+        rows.append((f"{file}, row {nth}", row))
+    return rows
+
+
+def _parse_parquet(file: Path, data: bytes) -> Rows:
+    """Read a file of a dataset as Hugging Face keeps them."""
+    try:
+        # By its name, because it has no types and is not ours to need.
+        parquet: Any = importlib.import_module("pyarrow.parquet")
+    except ModuleNotFoundError:
+        raise ConfigError(f"{file}: Parquet needs pyarrow: pip install pyarrow") from None
+    try:
+        rows: list[object] = parquet.read_table(io.BytesIO(data)).to_pylist()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: not Parquet: {error}") from None
+    return [(f"{file}, row {nth}", row) for nth, row in enumerate(rows, 1)]
+
+
+_READERS: Mapping[str, Callable[[Path, bytes], Rows]] = {
+    ".csv": _parse_table,
+    ".json": _parse_json,
+    ".jsonl": _parse_lines,
+    ".parquet": _parse_parquet,
+    ".tsv": _parse_table,
+    ".yaml": _parse_yaml,
+    ".yml": _parse_yaml,
+}
 
 
 def _read_case(raw: object, folder: Path, place: str) -> Case:

@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 from windlass.agent.agent import Agent
 from windlass.agent.parts import BuiltAgent, parts_of
 from windlass.core.errors import ConfigError
-from windlass.core.limits import Budget, Money
+from windlass.core.limits import Budget, Limits, Money
 from windlass.core.setup import Setup
 from windlass.core.text_clip import clip_line
 from windlass.environ import xdg_folder
@@ -62,6 +62,8 @@ class EvaluateOptions(TypedDict, total=False):
     """On whose behalf the trials are run: for the gate, and for the owner of the sessions."""
     drive: bool
     """Whether this process runs the trials, which is the default. If not, workers do."""
+    limits: Limits | None
+    """Of each trial: steps, tokens, dollars, seconds. Those of the agent hold as well."""
     on_progress: "Callable[[EvaluationProgress], None] | None"
     """Is called when a trial begins and when it ends; must return at once."""
 
@@ -140,6 +142,7 @@ class EvaluationRun:
             options.get("answer"),
             options.get("drive", True),
             options.get("caller", ""),
+            options.get("limits"),
         )
 
     def list_trials(self) -> list[Trial]:

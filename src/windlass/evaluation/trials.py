@@ -17,10 +17,11 @@ from typing import IO, Any, TypeAlias
 from msgspec.structs import replace as replace_struct
 
 from windlass.agent.agent import Agent
+from windlass.agent.options import RunOptions
 from windlass.agent.parts import parts_of
 from windlass.core.errors import ConfigError, NothingToDo, SessionBusy, SetupDrifted
 from windlass.core.events import AttemptStarted, Fact, RunEnded
-from windlass.core.limits import Budget
+from windlass.core.limits import Budget, Limits
 from windlass.core.result import Question, RunFailed, RunResult
 from windlass.core.setup import describe_drift
 from windlass.core.verdicts import PersonAnswer
@@ -112,6 +113,8 @@ class TrialRunner:
     answer: AnswerQuestion | None = None
     drive: bool = True
     caller: str = ""
+    limits: Limits | None = None
+    """Of each trial, beside those of the agent: the tighter ones hold."""
 
     async def find_trial(self, trial: Trial) -> Trial:
         """Return the trial as it is to be run: a new one if the last said nothing of the agent."""
@@ -152,6 +155,11 @@ class TrialRunner:
             raise ConfigError(
                 f"case {trial.case.id}: workers cannot run a case with a workspace or a fork, "
                 "which needs an agent of its own: leave `drive` out"
+            )
+        if self.limits is not None and trial.case.fork is not None:
+            raise ConfigError(
+                f"case {trial.case.id}: a fork goes on with the limits of its agent: give them to "
+                "the agent, and leave `limits` out"
             )
         async with _hold_workspace(trial.workspace):
             is_new = not await self.journal.read(trial.session)
@@ -227,14 +235,15 @@ class TrialRunner:
 
     async def _start(self, agent: Agent[Any], trial: Trial) -> RunResult[Any]:
         """Begin the run, or find the one that was begun before, and wait for it."""
-        handle = await agent.start(
-            trial.case.build_prompt(),
-            session=trial.session,
+        options = RunOptions(
             key=TRIAL_KEY,
             caller=self.caller,
             budgets=[self.budget] if self.budget is not None else [],
             drive=self.drive,
         )
+        if self.limits is not None:
+            options["limits"] = self.limits
+        handle = await agent.start(trial.case.build_prompt(), session=trial.session, **options)
         return await handle.result()
 
     async def _go_on(self, agent: Agent[Any], session: str) -> RunResult[Any] | None:

@@ -22,6 +22,7 @@ from windlass.cli.eval.gate import (
     find_report,
     is_report_file,
     judge_report,
+    load_chosen_cases,
     make_cli_budget,
     write_files,
 )
@@ -131,6 +132,13 @@ Exit codes:
     help="Trials at a time.",
 )
 @click.option("--only", multiple=True, metavar="WORD", help="Cases with this id or tag.")
+@click.option(
+    "--sample", type=click.FloatRange(0, min_open=True), help="So many cases, or a share."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Which ones --sample draws.")
+@click.option(
+    "--field", "fields", multiple=True, metavar="FIELD=COLUMN", help="Where a dataset has a field."
+)
 @click.option("--check", "checks", multiple=True, metavar="SCORER[:VALUE]", help=CHECK_HELP)
 @click.option("--budget", metavar="USD", help="The most that all trials may cost together.")
 @click.option("--budget-tokens", type=click.IntRange(1), metavar="N", help="The same in tokens.")
@@ -167,8 +175,9 @@ Exit codes:
 def run(source: str | None, target: str | None, **given: Any) -> None:  # noqa: ANN401 - the flags of click
     """Try every case of a file with an agent, and score it.
 
-    CASES is a .jsonl, .yaml or .py file. The agent is that of this folder's settings, or
-    MODULE:NAME: an agent, or a function that makes the agent of a trial.
+    CASES is a .jsonl, .json, .yaml, .csv, .parquet or .py file, or a folder of them. The agent is
+    that of this folder's settings, or MODULE:NAME: an agent, or a function that makes the agent of
+    a trial.
     """
     if given["from_sessions"] is not None and source is not None and target is None:
         # Without a file of cases, the agent is the only word that is left.
@@ -176,7 +185,7 @@ def run(source: str | None, target: str | None, **given: Any) -> None:  # noqa: 
     if (source is None) == (given["from_sessions"] is None):
         raise ConfigError("give a file of cases, or --from-sessions")
     name = check_evaluation_name(given["name"] or choose_name(source))
-    cases = choose_cases(load_cases(source), given["only"]) if source else []
+    cases = load_chosen_cases(source, given) if source else []
     if target is not None:
         opened = open_journal(journal_name(named=given["journal"]))
         maker = load_maker(target)

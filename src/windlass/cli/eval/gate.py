@@ -12,7 +12,13 @@ from windlass.cli.exit_codes import DONE, FAILED, LIMIT, WAITS
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.limits import Budget
 from windlass.core.suggestions import suggest_names
-from windlass.evaluation.cases import make_id
+from windlass.evaluation.cases import (
+    Case,
+    choose_cases,
+    load_cases,
+    make_id,
+    sample_cases,
+)
 from windlass.evaluation.comparison import Comparison
 from windlass.evaluation.html_report import render_report
 from windlass.evaluation.reports import Report, load_report, save_report
@@ -39,6 +45,13 @@ def make_cli_budget(name: str, usd: str | None, tokens: int | None) -> Budget | 
         return Budget(f"eval/{name}", usd=usd, tokens=tokens)
     except (ValueError, ArithmeticError) as error:
         raise ConfigError(f"--budget {usd}: {error}") from None
+
+
+def load_chosen_cases(source: str, given: Mapping[str, Any]) -> list[Case]:
+    """Return the cases of a file that the options choose."""
+    named = dict(words.partition("=")[::2] for words in given["fields"])
+    chosen = choose_cases(load_cases(source, fields=named or None), given["only"])
+    return sample_cases(chosen, given["sample"], given["seed"]) if given["sample"] else chosen
 
 
 async def find_report(named: str, journal: Journal) -> Report:
