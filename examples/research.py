@@ -42,5 +42,5 @@ pages = [
     if isinstance(said, AssistantMessage)
     for each in said.calls
 ]
-finding = result.require_output()
+finding = result.output
 print(finding.sentence, "Its source was read:", any(finding.source in page for page in pages))

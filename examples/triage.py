@@ -39,4 +39,4 @@ replies = [call("reply_to", {"ticket": number, "text": "We are on it."}) for num
 script = [call("read_tickets"), replies, '{"urgent": [7], "answered": [8]}']
 options = {"tools": [read_tickets, reply_to], "gate": ask(), "approver": decide}
 agent = Agent(parser.parse_args().model or ScriptedModel(script), output_type=Triage, **options)
-print(agent.run_sync("Sort the tickets, and answer those that you can.").require_output())
+print(agent.run_sync("Sort the tickets, and answer those that you can.").output)

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
         ModelError as ModelError,
         ModelRetry as ModelRetry,
         NothingToDo as NothingToDo,
-        OutputMissing as OutputMissing,
         QuestionDecided as QuestionDecided,
         RunUnfinished as RunUnfinished,
         SessionBusy as SessionBusy,
@@ -154,6 +153,7 @@ if TYPE_CHECKING:
         FailedByOutput as FailedByOutput,
         FailedByTools as FailedByTools,
         Question as Question,
+        OutputMissing as OutputMissing,
         RunFailed as RunFailed,
         RunResult as RunResult,
     )
@@ -203,7 +203,7 @@ LAZY_MODULES: LazyModules = {
     "windlass.core.audit.replay": "replay",
     "windlass.core.context_facts": "UndoneCall",
     "windlass.core.errors": (
-        "ConfigError JournalCorrupt JournalFailed ModelError ModelRetry NothingToDo OutputMissing "
+        "ConfigError JournalCorrupt JournalFailed ModelError ModelRetry NothingToDo "
         "QuestionDecided RunUnfinished SessionBusy SetupDrifted WindlassError WorkspaceMissing"
     ),
     "windlass.core.events": (
@@ -230,8 +230,8 @@ LAZY_MODULES: LazyModules = {
     "windlass.core.projection.streaming": "StreamingReply",
     "windlass.core.projection.view": "CallView NestedView Projection ReplyEntry",
     "windlass.core.result": (
-        "FailedByBug FailedByJournal FailedByModel FailedByOutput FailedByTools Question RunFailed "
-        "RunResult"
+        "FailedByBug FailedByJournal FailedByModel FailedByOutput FailedByTools OutputMissing "
+        "Question RunFailed RunResult"
     ),
     "windlass.core.secrets.mask": "Mask",
     "windlass.core.setup": "Compaction Hydration LoopPolicy ModelInfo Price Reference RetryPolicy",

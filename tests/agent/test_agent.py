@@ -122,7 +122,7 @@ async def test_every_outcome_returns_a_whole_result(outcome: str, clock: Virtual
         agent = Agent(model, tools=[add], clock=clock, **settings)
         result = await agent.run("Go.", on_event=events.append)
     assert result.outcome == outcome == events[-1].outcome
-    assert (result.output is None) == (outcome != "completed")
+    assert (result.output_or_none is None) == (outcome != "completed")
     assert result.usage is not None
     assert result.cost is not None
     assert result.duration_s == pytest.approx(clock.elapsed_s)
@@ -498,6 +498,6 @@ async def test_calls_are_announced_in_order_before_any_runs(clock: VirtualClock)
     assert [one.id for one in step.calls] == ["c1_0", "c1_1", "c1_2"]
 
 
-def result_is_typed(result: RunResult[Point]) -> Point | None:
+def result_is_typed(result: RunResult[Point]) -> Point:
     """Checked by pyright: the output has the type that the agent was given."""
     return result.output

@@ -3,13 +3,13 @@
 import dataclasses
 from decimal import Decimal
 
+import msgspec
 import pytest
 
 from facts import SESSION, Story, failed_attempt, make_call, make_charge, make_fault
-from windlass.core.errors import OutputMissing
 from windlass.core.events import CallJudged
 from windlass.core.messages import TextPart, Usage, UserMessage
-from windlass.core.result import build_result, open_questions
+from windlass.core.result import OutputMissing, build_result, open_questions
 from windlass.core.setup import digest
 from windlass.core.state import State
 from windlass.core.verdicts import Ask
@@ -96,18 +96,58 @@ def test_no_step_is_no_question() -> None:
 
 
 def test_a_completed_run_gives_its_output() -> None:
+    """L5, U5."""
     story = Story().start_run().take_reply("Hi.").end_run("completed")
-    result = dataclasses.replace(build_result(story.state, recorded=True), output=7)
-    assert result.require_output() == 7
+    result = dataclasses.replace(build_result(story.state, recorded=True), output_or_none=7)
+    assert (result.output, result.output_or_none) == (7, 7)
 
 
 def test_none_is_an_output_like_any_other() -> None:
     story = Story().start_run().take_reply("Hi.").end_run("completed")
-    assert build_result(story.state, recorded=True).require_output() is None
+    assert build_result(story.state, recorded=True).output is None
 
 
-def test_a_run_that_ended_otherwise_has_no_output() -> None:
-    story = Story().start_run().end_run("max_steps", reason="the limit of 1 steps is reached")
+def a_limit_is_reached() -> Story:
+    return Story().start_run().end_run("max_steps", reason="the limit of 1 steps is reached")
+
+
+def a_person_is_asked() -> Story:
+    story = Story().start_run().take_calls(make_call("a"))
+    return story.add(CallJudged("a", Ask("May I?")))
+
+
+ENDS = {
+    "Run 1 has no output: it ended as max_steps: the limit of 1 steps is reached.": (
+        a_limit_is_reached
+    ),
+    "Run 1 has no output: it is suspended, and waits for an answer: see `result.questions`.": (
+        a_person_is_asked
+    ),
+}
+
+
+@pytest.mark.parametrize("message", ENDS)
+def test_the_output_of_a_run_that_did_not_complete_is_an_error_that_carries_the_result(
+    message: str,
+) -> None:
+    """L5: all else is readable; repr, equality, display and copies never raise."""
+    story = ENDS[message]()
     result = build_result(story.state, recorded=True)
-    with pytest.raises(OutputMissing, match=r"Run 1 has no output\. It ended as max_steps: the l"):
-        result.require_output()
+    with pytest.raises(OutputMissing) as raised:
+        _ = result.output
+    assert str(raised.value) == message
+    assert raised.value.result is result
+    assert result.output_or_none is None
+    assert result.outcome in repr(result)
+    assert result == build_result(story.state, recorded=True)
+    assert dataclasses.replace(result, run=2) != result
+    assert dataclasses.asdict(result)["output_or_none"] is None
+    assert result.outcome in repr(result.display_card())
+    assert msgspec.json.encode(result)
+
+
+def test_an_undo_has_no_output() -> None:
+    story = Story().start_run().take_reply("Hi.").end_run("completed")
+    result = dataclasses.replace(build_result(story.state, recorded=True), is_undo=True)
+    with pytest.raises(OutputMissing, match=r"Run 1 has no output: it undid another one\."):
+        _ = result.output

@@ -683,7 +683,7 @@ async def test_a_withheld_reply_stays_withheld(clock: VirtualClock) -> None:
     gate = FixedGate(replies=Deny("it names a customer"))
     with ScriptedModel(["Ann.", "Ann!", "It was Ann."]) as model:
         result = await Agent(model, gate=gate, clock=clock).run("Who was it?")
-    assert (result.outcome, result.text, result.output) == ("policy_denied", "", None)
+    assert (result.outcome, result.text, result.output_or_none) == ("policy_denied", "", None)
 
 
 async def test_call_ids_are_unique_in_a_session(clock: VirtualClock) -> None:

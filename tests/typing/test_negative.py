@@ -106,6 +106,7 @@ def mypy(folder: Path) -> dict[str, list[Error]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(not find_spec("mypy"), reason="mypy is not installed: run `make setup`")
 def test_mypy_accepts_the_programs_of_the_readme_and_what_users_write_first(
     tmp_path: Path,

@@ -375,7 +375,7 @@ class Agent(BuiltAgent, Generic[OutputT]):
     def _parse_output(self, result: RunResult[Any]) -> RunResult[OutputT]:
         if not result.completed or result.is_undo:
             return result
-        return replace(result, output=self._output.parse(result.text))
+        return replace(result, output_or_none=self._output.parse(result.text))
 
 
 def with_parts(agent: Agent[OutputT], parts: AgentParts) -> Agent[OutputT]:

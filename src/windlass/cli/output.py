@@ -47,7 +47,7 @@ def result_as_json(result: RunResult[Any], model: str) -> dict[str, Any]:
         "exit_code": OUTCOME_CODES[result.outcome],
         "reason": result.reason,
         "text": result.text or result.partial_text,
-        "output": result.output,
+        "output": result.output_or_none,
         "session": result.session_id,
         "run": result.run,
         "model": model,

@@ -15,7 +15,7 @@ WindlassError
 │   ├── RunUnfinished     the last run of this session has not ended: resume or cancel it
 │   ├── NothingToDo       there is no open run or question to act on
 │   │   └── QuestionDecided  the question has been decided; carries the decision
-│   ├── OutputMissing     the run did not complete, so it has no output
+│   ├── OutputMissing     the run did not complete, so it has no output; carries its result
 │   ├── SetupDrifted      the run was recorded with another configuration: consent is needed
 │   ├── WorkspaceMissing  the folder that the session works in is not on this machine
 │   └── JournalFailed     the store did not accept or return a record
@@ -109,10 +109,6 @@ class ForOperator(WindlassError):
                 place = f" (line {step.tb_lineno} of this cell)"
             step = step.tb_next
         return [f"{type(self).__name__}: {self}{place}"]
-
-
-class OutputMissing(ForOperator):
-    """A run that did not complete has no output. Its result says how it ended."""
 
 
 class ModelError(WindlassError):

@@ -9,7 +9,7 @@ import msgspec
 from typing_extensions import TypeVar, override
 
 from windlass.core.control_facts import NestedQuestion
-from windlass.core.errors import Fault, OutputMissing, WindlassError
+from windlass.core.errors import Fault, ForOperator, WindlassError
 from windlass.core.events import Outcome
 from windlass.core.messages import Ledger, Message, ToolCall, Usage
 from windlass.core.rich_display import DisplayCard, RichDisplay, Tone
@@ -58,8 +58,8 @@ class RunResult(RichDisplay, Generic[OutputT]):
     outcome: Outcome
     reason: str
     """Why it ended so, in words; empty if it completed."""
-    output: OutputT | None
-    """The validated output; None unless the run completed. See `require_output`."""
+    output_or_none: OutputT | None
+    """The validated output; None if the run has none. `output` raises in that case."""
     text: str
     """The text of the last reply."""
     partial_text: str
@@ -105,21 +105,20 @@ class RunResult(RichDisplay, Generic[OutputT]):
 
     @property
     def completed(self) -> bool:
-        """Whether the run came to its natural end, so that `output` is set."""
+        """Whether the run came to its natural end. Then it has an output, unless it was an undo."""
         return self.outcome == "completed"
 
-    def require_output(self) -> OutputT:
-        """Return the output of a completed run, typed as the agent's output type.
+    @property
+    def output(self) -> OutputT:
+        """The validated output, of the agent's output type.
 
-        Raises OutputMissing if the run ended in another way, or waits for an answer.
+        Raises OutputMissing, which carries this result, if the run did not complete, or was an
+        undo. See `output_or_none`.
         """
-        if not self.completed:
-            reason = f": {self.reason}" if self.reason else ""
-            raise OutputMissing(
-                f"Run {self.run} has no output. It ended as {self.outcome}{reason}."
-            )
+        if not self.completed or self.is_undo:
+            raise OutputMissing(self)
         # None is a valid output if the output type allows it, so it cannot be the test here.
-        return cast("OutputT", self.output)
+        return cast("OutputT", self.output_or_none)
 
     def all_messages(self) -> tuple[Message, ...]:
         """Return the messages of the whole session."""
@@ -141,11 +140,12 @@ class RunResult(RichDisplay, Generic[OutputT]):
             ("at work", f"{self.duration_s:.1f} s"),
             ("session", self.session_id),
         ]
-        has_value = self.output is not None and not isinstance(self.output, str)
+        output = self.output_or_none
+        has_value = output is not None and not isinstance(output, str)
         return DisplayCard(
             self.outcome,
             self.reason,
-            repr(self.output) if has_value else self.text or self.partial_text,
+            repr(output) if has_value else self.text or self.partial_text,
             tuple((name, value) for name, value in rows if value),
             _TONES.get(self.outcome, "bad"),
             tuple(question.display_card() for question in self.questions),
@@ -174,7 +174,7 @@ def build_result(state: State, *, recorded: bool) -> RunResult[Any]:
     return RunResult(
         outcome=run.outcome or _outcome_so_far(state),
         reason=run.reason or (run.pause.reason if run.pause else ""),
-        output=None,
+        output_or_none=None,
         text="" if is_unjudged else run.text,
         partial_text="" if setup.withhold_replies else run.partial,
         messages=tuple(state.transcript),
@@ -236,6 +236,24 @@ def _read_nested(nested: NestedQuestion) -> Question:
         nested.agents,
         nested.rule,
     )
+
+
+class OutputMissing(ForOperator):
+    """A run that did not complete has no output. `result` says how it ended, and what it did."""
+
+    def __init__(self, result: RunResult[Any]) -> None:
+        super().__init__(f"Run {result.run} has no output: {_describe_end(result)}")
+        self.result = result
+
+
+def _describe_end(result: RunResult[Any]) -> str:
+    if result.is_undo:
+        return "it undid another one."
+    if result.questions:
+        return f"it is {result.outcome}, and waits for an answer: see `result.questions`."
+    reason = f": {result.reason}" if result.reason else ""
+    is_open = result.outcome in {"suspended", "paused", "released"}
+    return f"it {'is' if is_open else 'ended as'} {result.outcome}{reason}."
 
 
 class RunFailed(WindlassError):

@@ -114,11 +114,11 @@ class ModelJudge:
             return failed.result
 
     def _count_votes(self, results: Sequence[RunResult[Judgement]]) -> Score:
-        given = [result.output for result in results if result.output is not None]
+        given = [result.output for result in results if result.completed]
         in_favour = sum(vote.passed for vote in given)
         passed = in_favour * 2 > self.votes
         if len(given) < self.votes:
-            broken = next(result for result in results if result.output is None)
+            broken = next(result for result in results if not result.completed)
             reason = f"no judgement: {broken.outcome}: {broken.reason}"
         else:
             deciding = next(vote for vote in given if vote.passed == passed)

@@ -41,8 +41,8 @@ LIMITS.usd = Decimal(2)
 async def outputs(agent: Agent[int]) -> int:
     result = await agent.run("How many?")
     assert_type(result, RunResult[int])
-    assert_type(result.output, int | None)
+    assert_type(result.output, int)
+    assert_type(result.output_or_none, int | None)
     # expect: "None" is not assignable to "int"
-    wrong: int = result.output
-    assert_type(result.require_output(), int)
-    return result.require_output() + wrong
+    wrong: int = result.output_or_none
+    return result.output + wrong

@@ -18,6 +18,7 @@ assert_type(agent.run_sync("Which town?"), RunResult[str])
 typed = Agent("openai:gpt-5", instructions="Be brief.", output_type=Answer)
 assert_type(typed, Agent[Answer])
 assert_type(typed.run_sync("Which town?"), RunResult[Answer])
+assert_type(typed.run_sync("Which town?").output, Answer)
 
 
 def count(counter: Agent[int]) -> None: ...
@@ -25,5 +26,7 @@ def count(counter: Agent[int]) -> None: ...
 
 # expect: "Agent[str]"
 count(agent)
+# expect: "str"
+wrong: int = agent.run_sync("Which town?").output
 # expect: "steps"
 Agent("openai:gpt-5", steps=3)
