@@ -4,13 +4,15 @@ Invariant: time moves only when nothing else can. While a callback is ready, tim
 When nothing is ready, time jumps to the next timer. Work outside of the event loop takes real time,
 so:
 
-- A job in an executor (`asyncio.to_thread`) and a `with clock.hold_time():` block hold time still.
-  The loop waits for them in real time, for `patience_s` at most.
+- A job in an executor (`asyncio.to_thread`), a write of a `SqliteJournal` and a `with
+  clock.hold_time():` block hold time still. The loop waits for them in real time, for `patience_s`
+  at most.
 - `with clock.let_time_pass():` lets time pass while such jobs run, to test a thread that hangs.
 - Data may arrive at any moment on an open socket or pipe, so time jumps only after `silence_s` of
   real silence. Each jump costs that much real time while a socket is open.
-- The loop cannot see a thread that answers through `call_soon_threadsafe`: wrap the wait for it in
-  `clock.hold_time()`. Test child processes in real time (`@pytest.mark.realtime`).
+- The loop cannot see a thread of your own that answers through `call_soon_threadsafe`: pass the
+  future that it settles to `loop.hold_time_for`, or wrap the wait in `clock.hold_time()`. Test
+  child processes in real time (`@pytest.mark.realtime`).
 
 When nothing is ready, no timer is set and no work runs outside, the wait would never end: that
 raises `Deadlock`, which names the waiting tasks.
@@ -157,10 +159,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Run a function in a thread; virtual time is held meanwhile."""
         # A cancelled job no longer holds time, although its thread may still be running.
         job = super().run_in_executor(executor, func, *args)
+        self.hold_time_for(job)
+        return job
+
+    def hold_time_for(self, job: asyncio.Future[Any]) -> None:
+        """Hold virtual time until a future is done, because a thread works for it."""
         hold = self.clock.hold_time()
         hold.__enter__()
         job.add_done_callback(lambda _: hold.__exit__(None, None, None))
-        return job
 
     @override
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
