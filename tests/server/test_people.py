@@ -242,6 +242,29 @@ async def test_a_browser_is_signed_out_when_the_token_is_revoked_that_it_signed_
     assert not await tokens.is_valid(caller)
 
 
+@pytest.mark.contract("W5", "A4")
+async def test_a_grant_is_for_the_agent_at_the_top_and_not_for_those_below() -> None:
+    """An agent may also work for others: what it was told there is theirs."""
+    below = Agent(
+        ScriptedModel([[call("refund", {"amount": 5})]]), name="mail", tools=[refund], gate=ask()
+    )
+    above = Agent(
+        ScriptedModel([[call("mail", {"task": MARK})]]), name="billing", tools=[below.as_tool()]
+    )
+    async with run_service([above, below]) as running:
+        ann = await running.make_client("ann")
+        await ann.post("/runs", {"prompt": "Hi", "agent": "billing", "session": "x"})
+        await asyncio.sleep(1)
+        for agent, is_shown in (("mail", False), ("billing", True)):
+            bob = await make_person(running, TeamGrant("viewer", (agent,)))
+            for path in ("/runs", "/runs?owner=ann", "/page/sessions"):
+                mark = "&" if "?" in path else "?"
+                listed = (await bob.get(f"{path}{mark}parent=ann.x")).data["sessions"]
+                assert [one["title"] for one in listed] == [MARK] * is_shown
+        # By the owner's own short name, too.
+        assert len((await ann.get("/runs?parent=x")).data["sessions"]) == 1
+
+
 @pytest.mark.contract("W5", "A13")
 async def test_an_operator_forks_without_choosing_among_names_of_others() -> None:
     """A fork belongs to the owner of the old one, and all names are the local owner's."""

@@ -40,7 +40,7 @@ from windlass.core.session_summary import (
 from windlass.core.work_folder import WorkFolder
 from windlass.ports import GivenJournal, Journal
 from windlass.server import owned_reading
-from windlass.server.access import ALL_AGENTS, Caller, Role, full_session_name, owner_prefix
+from windlass.server.access import Caller, Role, full_session_name, owner_prefix
 from windlass.server.background import BackgroundWork, OutsideSettings, begin_duties
 from windlass.server.errors import draining_error
 from windlass.server.feed import SessionFeed
@@ -309,23 +309,18 @@ class Service(RunControls):
         Each agent that a grant covers is a list of its own. A cursor is a place in time, so it is
         the same for all of them.
         """
-        granted = caller.list_granted_agents(role)
-        if caller.is_admin or ALL_AGENTS in granted:
-            sources = [(query.agent, query.caller)]
-        else:
-            agents = sorted(granted if query.agent is None else granted & {query.agent})
-            sources = [(query.agent, caller.name), *((agent, query.caller) for agent in agents)]
+        sources = await self._directory.find_lists(caller, role, query)
         found: dict[str, SessionSummary] = {}
         has_more = False
-        for agent, owner in sources:
+        for source in sources:
             page = await self.journal.sessions(
                 query.text or None,
                 state=query.states or None,
-                agent=agent,
-                caller=owner,
+                agent=source.agent,
+                caller=source.caller,
                 since=query.since,
                 until=query.until,
-                parent=query.parent,
+                parent=source.parent,
                 limit=limit,
                 cursor=cursor,
             )

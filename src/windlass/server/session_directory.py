@@ -22,13 +22,13 @@ from windlass.core.events import Fact, RunStarted, SessionImported
 from windlass.core.fold.run import apply_fact, make_title
 from windlass.core.projection.project import apply_event
 from windlass.core.projection.view import Projection
-from windlass.core.session_summary import SessionSummary, row_of
+from windlass.core.session_summary import SessionQuery, SessionSummary, row_of
 from windlass.core.state import State
 from windlass.core.work_folder import WorkFolder
 from windlass.evaluation.forks import TRIAL_PREFIX
 from windlass.logs import get_logger
 from windlass.ports import Journal
-from windlass.server.access import Caller, Role, full_session_name
+from windlass.server.access import ALL_AGENTS, Caller, Role, full_session_name
 from windlass.server.errors import ApiError
 
 MaskFacts = Callable[[str, Sequence[Fact]], Iterable[Fact]]
@@ -225,6 +225,23 @@ class SessionDirectory:
             if found.name == summary.session:
                 return found
         return None
+
+    async def find_lists(
+        self, caller: Caller, role: Role, query: SessionQuery
+    ) -> list[SessionQuery]:
+        """Return the lists that have all sessions that the caller may use so, and no others."""
+        granted = caller.list_granted_agents(role)
+        if caller.is_admin or ALL_AGENTS in granted:
+            return [query]
+        if query.parent:
+            # A grant is for the agent of the run at the top, whatever works for it below.
+            with suppress(ApiError):
+                above = await self.find(caller, query.parent, role)
+                return [replace(query, parent=above.name, caller=above.owner)]
+            return []
+        agents = sorted(granted if query.agent is None else granted & {query.agent})
+        tops = [replace(query, parent="", agent=agent) for agent in agents]
+        return [replace(query, caller=caller.name), *tops]
 
     async def find_startable(self, caller: Caller, name: str) -> OwnedSession | None:
         """Return the session that a new run continues; None if the run begins it.
