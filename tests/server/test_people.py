@@ -15,7 +15,7 @@ from windlass.journals import MemoryJournal
 from windlass.server.access import TeamGrant
 from windlass.server.dispatch import all_routes
 from windlass.server.messages import StreamReply
-from windlass.server.tokens import CACHE_S, TokenStore
+from windlass.server.tokens import CACHE_S, SIGN_INS_AT_ONCE, TokenStore
 from windlass.testing import ScriptedModel, call
 
 MARK = "the price of the deal"
@@ -280,3 +280,20 @@ async def test_an_operator_forks_without_choosing_among_names_of_others() -> Non
             assert (reply.status, reply.data["error"]["code"]) == (403, "not_owner")
         names = {one.session for one in await running.service.journal.sessions()}
         assert not names & {"ann.x", "zed.report"}
+
+
+@pytest.mark.contract("W5")
+async def test_a_token_does_not_sign_in_without_end() -> None:
+    """Each browser is a record for days, and has limits of its own for requests and streams."""
+    async with run_service(Agent(ScriptedModel([]), name="helper")) as running:
+        tokens = running.service.tokens
+        made = [await tokens.create("ann", ("watch",)) for _ in range(2)]
+        browser = DirectClient(running.dispatcher)
+        for _ in range(SIGN_INS_AT_ONCE):
+            assert (await browser.post("/login", {"token": made[0].secret}, HOME)).status == 200
+        refused = await browser.post("/login", {"token": made[0].secret}, HOME)
+        assert (refused.status, refused.data["error"]["code"]) == (429, "too_many_requests")
+        listed = [one for one in await tokens.list_tokens() if one.kind == "browser"]
+        assert len(listed) == SIGN_INS_AT_ONCE
+        # Another token is not held up by it.
+        assert (await browser.post("/login", {"token": made[1].secret}, HOME)).status == 200

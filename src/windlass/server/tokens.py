@@ -22,6 +22,7 @@ from windlass.core.errors import ConfigError, NothingToDo, RecordConflict
 from windlass.ports import Journal
 from windlass.server.access import Caller, Role, TeamGrant, check_caller_name, check_roles
 from windlass.server.errors import ApiError
+from windlass.server.limits import RateLimiter, too_many_requests
 from windlass.server.owned_records import OwnedRecords
 
 LOGIN_KIND = "login"
@@ -40,6 +41,8 @@ BROWSER_RENEW_S = 3_600.0
 """How often the use of a sign-in is recorded at most, because it costs a write."""
 CACHE_S = 3.0
 """How long a token is not looked up again: a revoked one keeps working at most this long."""
+SIGN_INS_PER_S, SIGN_INS_AT_ONCE = 1 / 60, 20
+"""How often a token signs browsers in: each one is kept for days, and has limits of its own."""
 DEFAULT_ROLES: tuple[Role, ...] = ("watch", "start", "answer")
 CONTEXT_BYTES_MAX = 16_384
 _TOKEN = re.compile(r"wl_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
@@ -129,6 +132,7 @@ class TokenStore(OwnedRecords[TokenRecord]):
         super().__init__(journal, "token", TokenRecord)
         self._now = now
         self._cache: dict[str, tuple[float, TokenRecord]] = {}
+        self._sign_ins = RateLimiter(SIGN_INS_PER_S, SIGN_INS_AT_ONCE)
 
     async def create(
         self,
@@ -265,14 +269,15 @@ class TokenStore(OwnedRecords[TokenRecord]):
         return await self._sign_in(login)
 
     async def sign_in_with_token(self, secret: str) -> SignedInBrowser:
-        """Sign a browser in as the caller of a token, until the token ends. Raises ApiError 401."""
+        """Sign a browser in as the user of a token, while it is valid. Raises ApiError 401, 429."""
         caller = await self.authenticate(secret)
         record = None if caller is None else await self._find_valid(caller.token)
         if record is None:
             raise _bad_login()
         caller = msgspec.structs.replace(record.to_caller(), expires=record.expires)
-        login = _make_login(caller, self._now())
-        return await self._sign_in(login, record.id)
+        if wait_s := self._sign_ins.take(record.id):
+            raise too_many_requests(wait_s)
+        return await self._sign_in(_make_login(caller, self._now()), record.id)
 
     async def _sign_in(self, login: LoginRecord, by_token: str = "") -> SignedInBrowser:
         now = self._now()
@@ -361,8 +366,7 @@ class TokenStore(OwnedRecords[TokenRecord]):
 
 
 def _make_login(caller: Caller, expires: float) -> LoginRecord:
-    roles = tuple(sorted(caller.roles))
-    context = dict(caller.context)
+    roles, context = tuple(sorted(caller.roles)), dict(caller.context)
     return LoginRecord(
         caller.name, roles, expires, context, caller.person, caller.grants, caller.expires
     )
