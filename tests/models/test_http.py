@@ -1,6 +1,7 @@
 """One POST over real HTTP on loopback: events at once, connections pooled, errors in words."""
 
 import asyncio
+import errno
 import gzip
 import time
 from collections.abc import AsyncGenerator
@@ -9,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from windlass.core.errors import ModelError
+from windlass.core.errors import ModelError, is_out_of_files
 from windlass.http import client
 from windlass.http.errors import HttpError
 from windlass.http.urls import find_proxy
@@ -380,6 +381,16 @@ def test_what_a_network_does_is_told_in_words(
     broken = http._network_error(error, target("https://api.acme.ai/v1"), TIMEOUTS, 1.0)
     assert told in str(broken)
     assert (broken.fault.kind, broken.fault.retryable) == ("network", retryable)
+
+
+async def test_a_machine_without_files_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking again would not help, and the run can be resumed."""
+
+    async def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", refuse)
+    assert is_out_of_files(await expect_error("http://127.0.0.1:9/v1"))
 
 
 @pytest.mark.parametrize(

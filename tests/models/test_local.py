@@ -205,7 +205,7 @@ async def test_no_python_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_options_are_kept(tmp_path: Path) -> None:
     options = ModelOptions(temperature=0)
     model = resolve_model(f"local:{write_gguf(tmp_path)}", environ={}, options=options)
-    assert model._options is options
+    assert model.options is options
 
 
 @pytest.mark.parametrize(
@@ -225,5 +225,5 @@ def test_a_model_that_knows_no_tools_is_forced(
     tool = ToolSpec("look", "Look", {"type": "object", "properties": {}})
     for tools in ((), (tool,)):
         prompt = Prompt("", "", [UserMessage((TextPart("Hi"),))], tools, "auto", 64)
-        body = model._dialect.encode_request(prompt, "m", ModelOptions()).body
+        body = model.dialect.encode_request(prompt, "m", ModelOptions()).body
         assert (b"response_format" in body) is (forced and bool(tools))

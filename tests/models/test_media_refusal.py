@@ -53,7 +53,7 @@ def test_it_says_what_the_encoder_would(vendor: str, part: ContentPart) -> None:
     asked = model(vendor)
     prompt = Prompt("x:m", "Be brief.", [UserMessage((TextPart("Hm?"), part))], (), "auto", 100)
     try:
-        asked._dialect.encode_request(prompt, "m", ModelOptions())
+        asked.dialect.encode_request(prompt, "m", ModelOptions())
         raised = None
     except ModelError as error:
         raised = str(error)
@@ -76,10 +76,10 @@ def test_words_are_never_refused(parts: list[ContentPart]) -> None:
 def test_it_leaves_no_trace_in_what_is_sent_next() -> None:
     asked = model("anthropic")
     prompt = Prompt("anthropic:m", "", [UserMessage((TextPart("Hi"),))], (), "auto", 100)
-    before = asked._dialect.encode_request(prompt, "m", ModelOptions())
+    before = asked.dialect.encode_request(prompt, "m", ModelOptions())
     assert asked.content_refusal([BMP]) is not None
     assert asked.content_refusal([PNG]) is None
-    assert asked._dialect.encode_request(prompt, "m", ModelOptions()) == before
+    assert asked.dialect.encode_request(prompt, "m", ModelOptions()) == before
 
 
 def test_a_local_model_takes_words_only(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ async def test_settings_reach_the_server(config: dict[str, Any], protocol: str) 
         assert (await Agent(model).run("Hello?")).text == "Hello."
         sent = server.requests[0].json
     assert model.info.window == 9000
-    assert model._options.tool_protocol == protocol
+    assert model.options.tool_protocol == protocol
     assert sent["model"] == "qwen3-32b"
     assert (sent["top_p"], sent["seed"], sent["repetition_penalty"]) == (0.8, 7, 1.1)
     assert (

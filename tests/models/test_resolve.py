@@ -70,7 +70,7 @@ def test_a_name_without_provider_or_model_is_refused(name: str) -> None:
 )
 def test_each_server_of_chat_completions_is_spoken_to_in_its_own_way(name: str, cap: str) -> None:
     """How they differ is data of the vendor, and it reaches the request."""
-    dialect = resolve_model(name, environ={}, key=KEY)._dialect
+    dialect = resolve_model(name, environ={}, key=KEY).dialect
     body = msgspec.json.decode(dialect.encode_request(PROMPT, "m", ModelOptions()).body)
     caps = {"max_tokens", "max_completion_tokens"}
     assert {field: body[field] for field in caps & body.keys()} == {cap: PROMPT.output_max}

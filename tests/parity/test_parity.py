@@ -311,7 +311,7 @@ async def test_equal_the_whole_messages_where_thinking_goes_back_in_a_field() ->
 
     def model(url: str) -> HttpModel:
         made = resolve_model("openai-compatible:scripted-model", base_url=url, environ={})
-        made._dialect = TextCalls(ChatQuirks(thinking_back="reasoning_content"), "acme")
+        made.dialect = TextCalls(ChatQuirks(thinking_back="reasoning_content"), "acme")
         return made
 
     run = await play(trace, model=model)

@@ -107,6 +107,9 @@ class Connection(asyncio.Protocol):
         self._overhead = 0
         """Bytes since the last byte of a body, or since the beginning."""
         self._buffered = 0
+        self._body: list[bytes] = []
+        """What the parser has found in the read at hand."""
+        self.on_body = self._body.append  # Called for each chunk, and so without a call of Python.
         self._ends_with_connection = False
         self._is_sending = False
         self._is_paused = False
@@ -165,6 +168,8 @@ class Connection(asyncio.Protocol):
     def _end_response(self, error: HttpError | None = None) -> None:
         self.resume_writing()
         if (response := self._response) is not None:
+            response.chunks += self._body
+            self._body.clear()
             self._response = response.connection = None
             response.error = error
             response.wake()
@@ -181,21 +186,26 @@ class Connection(asyncio.Protocol):
         if response is None:
             self.abort()  # Nothing was asked.
             return
-        buffered = self._buffered
         try:
             self._parser.feed_data(data)
         except self._parser_error:
             self.abort("the server sent something that is not HTTP")
             return
-        if self._buffered == buffered:
+        if self._response is None:  # It has ended. What stands behind it is nothing.
+            if self._body:
+                self.abort()
+        elif self._body:
+            response.chunks += self._body
+            self._body.clear()
+            self._overhead = 0
+            self._buffered += len(data)
+            if self._buffered > BUFFER_BYTES_MAX and self.transport is not None:
+                self._is_paused = True
+                self.transport.pause_reading()
+        else:
             self._overhead += len(data)
             if self._overhead > HEAD_BYTES_MAX:
                 self.abort(_TOO_LONG)
-        else:
-            self._overhead = 0
-            if self._buffered > BUFFER_BYTES_MAX and self._response and self.transport:
-                self._is_paused = True
-                self.transport.pause_reading()
         response.wake()
 
     @override
@@ -254,13 +264,6 @@ class Connection(asyncio.Protocol):
             self._end_response()
         elif self._method == "HEAD":
             self._end_exchange(is_reusable=False)
-
-    def on_body(self, body: bytes) -> None:
-        if self._response is None:
-            self.abort()  # Behind a response that has no body.
-        else:
-            self._response.chunks.append(body)
-            self._buffered += len(body)
 
     def on_message_complete(self) -> None:
         # What comes before a response, such as "100 Continue", has no status here.

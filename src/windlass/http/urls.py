@@ -31,14 +31,10 @@ class HttpUrl(msgspec.Struct, frozen=True):
     port: int
     target: str
     """Path and query, as in the request line."""
+    authority: str
+    """Host and port as in the `Host` header; a default port is left out."""
     credentials: str | None = None
     """User and password, with a colon between."""
-
-    @property
-    def authority(self) -> str:
-        """Host and port as in the `Host` header; a default port is left out."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @override
     def __str__(self) -> str:
@@ -70,7 +66,11 @@ def parse_url(text: str) -> HttpUrl:
     target = quote(parts.path or "/", safe=_RESERVED)
     if parts.query:
         target += "?" + quote(parts.query, safe=_RESERVED)
-    return HttpUrl(parts.scheme, host, port or _DEFAULT_PORTS[parts.scheme], target, credentials)
+    default = _DEFAULT_PORTS[parts.scheme]
+    authority = f"[{host}]" if ":" in host else host
+    if port and port != default:
+        authority += f":{port}"
+    return HttpUrl(parts.scheme, host, port or default, target, authority, credentials)
 
 
 def _encode_host(host: str) -> str:

@@ -85,27 +85,17 @@ class HttpModel:
         *,
         effort_policy: bool = False,
     ) -> None:
-        self._info = info
-        self._dialect = dialect
-        self._endpoint = endpoint
-        self._options = options or ModelOptions()
-        self._quota_key = _name_quota(info, endpoint)
-        self._chooses_effort = effort_policy and self._options.effort is None
-
-    @property
-    def info(self) -> ModelInfo:
+        # Attributes, because they are read several times in each step.
+        self.info = info
         """The model's name, price and limits."""
-        return self._info
-
-    @property
-    def quota_key(self) -> str:
+        self.quota_key = _name_quota(info, endpoint)
         """Names the quota of its requests: providers count by key and by model."""
-        return self._quota_key
-
-    @property
-    def dialect(self) -> Dialect:
+        self.dialect = dialect
         """The wire protocol that it speaks."""
-        return self._dialect
+        self.options = options or ModelOptions()
+        """What is asked of the provider besides the prompt."""
+        self._endpoint = endpoint
+        self._chooses_effort = effort_policy and self.options.effort is None
 
     @property
     def vendor(self) -> str:
@@ -124,7 +114,7 @@ class HttpModel:
 
     def encode_request(self, prompt: Prompt) -> WireRequest:
         """Encode one request, as `stream` would send it."""
-        return self._dialect.encode_request(prompt, self._endpoint.target.model, self._options)
+        return self.dialect.encode_request(prompt, self._endpoint.target.model, self.options)
 
     async def sign_headers(self, url: str, body: bytes) -> Mapping[str, str]:
         """Return the headers that a request of this model needs, with its credentials."""
@@ -132,11 +122,6 @@ class HttpModel:
         if self._endpoint.signer is None:
             return headers
         return {**headers, **await self._endpoint.signer.sign_request(url, body)}
-
-    @property
-    def options(self) -> ModelOptions:
-        """What is asked of the provider besides the prompt."""
-        return self._options
 
     @property
     def secrets(self) -> Mapping[str, Secret]:
@@ -149,7 +134,7 @@ class HttpModel:
             secrets |= self._endpoint.signer.secrets
         if password := urlsplit(target.url).password:
             secrets[f"{target.vendor}-password"] = Secret(password)
-        headers = {**self._endpoint.extra_headers, **self._options.extra_headers}
+        headers = {**self._endpoint.extra_headers, **self.options.extra_headers}
         for name, value in headers.items():
             if _SECRET_HEADER.search(name):
                 secrets[name] = Secret(value.removeprefix("Bearer ").strip())
@@ -157,7 +142,7 @@ class HttpModel:
 
     @override
     def __repr__(self) -> str:
-        return f"HttpModel({self._info.name!r}, {mask_keys(self._endpoint.target.url)!r})"
+        return f"HttpModel({self.info.name!r}, {mask_keys(self._endpoint.target.url)!r})"
 
     def content_refusal(self, parts: Sequence[ContentPart]) -> str | None:
         """Return why a prompt with these parts cannot be sent, or None if it can.
@@ -169,9 +154,9 @@ class HttpModel:
         if not media:
             return None
         messages = [UserMessage(media)]
-        prompt = Prompt(self._info.name, "", messages, (), "auto", self._info.output_max)
+        prompt = Prompt(self.info.name, "", messages, (), "auto", self.info.output_max)
         try:
-            self._dialect.encode_request(prompt, self._endpoint.target.model, self._options)
+            self.dialect.encode_request(prompt, self._endpoint.target.model, self.options)
         except ModelError as error:
             return str(error)
         return None
@@ -186,9 +171,9 @@ class HttpModel:
     async def stream_batches(self, prompt: Prompt) -> AsyncGenerator[tuple[ReplyPiece, ...]]:
         """Stream what `stream` does, with all pieces of one read from the socket together."""
         # What a model is shown of its own past depends on which model is asked.
-        if prompt.model != self._info.name:
-            prompt = replace(prompt, model=self._info.name)
-        reader = self._dialect.new_reader(prompt)
+        if prompt.model != self.info.name:
+            prompt = replace(prompt, model=self.info.name)
+        reader = self.dialect.new_reader(prompt)
         # Asked for each request, and `isinstance` is slow with a protocol.
         finishing = cast("FinishingReader", reader) if hasattr(reader, "is_finishing") else None
         progress = ReplyProgress(finishing)
@@ -238,11 +223,11 @@ class HttpModel:
         self, prompt: Prompt, progress: ReplyProgress
     ) -> AsyncGenerator[Sequence[SseEvent]]:
         """Prepare one request. Nothing is sent before the first event is asked for."""
-        options = self._options
+        options = self.options
         if self._chooses_effort:
             options = replace(options, effort=choose_effort(prompt))
         endpoint = self._endpoint
-        request = self._dialect.encode_request(prompt, endpoint.target.model, options)
+        request = self.dialect.encode_request(prompt, endpoint.target.model, options)
         progress.new_parser = request.new_parser
         return post_sse(
             endpoint.target.url + request.path + endpoint.query,

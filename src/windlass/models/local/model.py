@@ -124,7 +124,7 @@ class LocalModel(HttpModel):
 
     @override
     def __repr__(self) -> str:
-        return f"LocalModel({self._info.name!r})"
+        return f"LocalModel({self.info.name!r})"
 
     async def wait_for_endpoint(self) -> ModelEndpoint:
         """Return where the model is served. Starts its server first if none is running.
@@ -136,7 +136,7 @@ class LocalModel(HttpModel):
     @override
     async def stream_batches(self, prompt: Prompt) -> AsyncGenerator[tuple[ReplyPiece, ...]]:
         server = await get_server(self._weights)
-        model = HttpModel(self._info, self._dialect, self._endpoint_at(server), self._options)
+        model = HttpModel(self.info, self.dialect, self._endpoint_at(server), self.options)
         try:
             async with aclosing(model.stream_batches(prompt)) as batches:
                 async for batch in batches:
