@@ -136,6 +136,22 @@ async def test_a_caller_at_its_limit_keeps_no_other_waiting() -> None:
 
 
 @pytest.mark.contract("F7")
+async def test_an_agent_at_its_limit_keeps_no_other_waiting() -> None:
+    """A look gets to know further sessions, and not always the same ones that have no room."""
+    journal = MemoryJournal()
+    gauge = Gauge()
+    clerk = make_agent(journal, gauge)
+    cook = make_agent(journal, gauge, "cook")
+    for at in range(40):
+        await clerk.start(f"Go {at}.", drive=False)
+    last = await cook.start("Go.", drive=False)
+    async with working(clerk, cook, runs=8, runs_per_agent=2):
+        assert (await last.result()).text == "Done."
+        done = [one for one in await journal.sessions(limit=100) if one.agent == "clerk"]
+        assert sum(one.outcome is not None for one in done) <= 12
+
+
+@pytest.mark.contract("F7")
 def test_the_caller_with_the_fewest_runs_comes_next() -> None:
     """F7: of one caller, the most urgent first, then the oldest."""
     items = [

@@ -1,7 +1,8 @@
 """`windlass approve`, `deny` and `resume` on runs that a program started with its own agent."""
 
 import asyncio
-from collections.abc import Callable
+import socket
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -166,13 +167,18 @@ def test_signed_in_browsers_are_listed_with_the_tokens_and_revoked_like_them(
     assert asyncio.run(find_caller(*secrets)) is None
 
 
+TOKEN_APP = """
+from windlass import Agent
+from windlass.testing import ScriptedModel
+
+agents = [Agent(ScriptedModel([]), name="clerk")]
+"""
+
+
 def test_serve_prints_the_token_command_with_its_journal(
     cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (project / "token_app.py").write_text(
-        "from windlass import Agent\nfrom windlass.testing import ScriptedModel\n"
-        "agents = [Agent(ScriptedModel([]), name='clerk')]\n"
-    )
+    (project / "token_app.py").write_text(TOKEN_APP)
     monkeypatch.syspath_prepend(str(project))
     monkeypatch.setattr(windlass.cli.serve, "set_up_logs", lambda _format: None)
     monkeypatch.setattr(windlass.cli.serve, "relax_garbage_collector", lambda: None)
@@ -189,9 +195,31 @@ def test_serve_prints_the_token_command_with_its_journal(
 
 
 async def be_ready_at_once(
-    _service: object, _options: object, *, on_ready: Callable[[str], None]
+    _service: object, _options: object, *, on_ready: Callable[[str], Awaitable[None]]
 ) -> None:
-    on_ready("http://127.0.0.1:8420")
+    await on_ready("http://127.0.0.1:8420")
+
+
+def test_no_token_is_made_while_the_port_is_taken(
+    cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be shown to nobody, and the next start would show none."""
+    (project / "token_app.py").write_text(TOKEN_APP)
+    monkeypatch.syspath_prepend(str(project))
+    monkeypatch.setattr(windlass.cli.serve, "set_up_logs", lambda _format: None)
+    monkeypatch.setattr(windlass.cli.serve, "relax_garbage_collector", lambda: None)
+    path = str(project / "s.db")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        refused = cli("serve", "token_app:agents", "--journal", path, "--port", port)
+    assert refused.exit_code != 0
+    assert "Choose another one with --port" in words(refused.stderr)
+    assert "wl_" not in refused.output
+    monkeypatch.setattr(windlass.cli.serve, "serve_until_stopped", be_ready_at_once)
+    again = cli("serve", "token_app:agents", "--journal", path)
+    assert "Token, shown only now: wl_" in again.stdout
 
 
 @pytest.mark.contract("J9")

@@ -52,7 +52,7 @@ def test_a_home_folder_is_found_and_a_relative_path_gets_its_folder() -> None:
         (f"postgresql://ann:{PASSWORD}@db.example:5433/work", "postgresql://db.example:5433/work"),
         (f"postgresql://ann:{PASSWORD}@[::1]:5433/work", "postgresql://[::1]:5433/work"),
         (f"postgresql://db/work?user=ann&password={PASSWORD}", "postgresql://db/work"),
-        (f"postgresql:///work?host=/run&password={PASSWORD}", "postgresql:///run/work"),
+        (f"postgresql:///work?host=/run&password={PASSWORD}", "postgresql:///work?host=/run"),
         (f"postgresql://ann:a@{PASSWORD}@db/work", "postgresql://…"),
         (f"postgresql://ann:a/{PASSWORD}@db/work", "postgresql://…"),
         (f"postgresql://ann:a?{PASSWORD}@db/work", "postgresql://…"),

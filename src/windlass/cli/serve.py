@@ -201,15 +201,16 @@ def _read_jwt_options(given: Mapping[str, Any]) -> JwtOptions | None:
 async def _serve_service(service: Service, options: ServeOptions, entry: EntryOptions) -> None:
     """Serve until a signal, and say how to get in."""
     log_unsigned(service.journal)
-    page = ""
-    secret = ""
-    if entry.shows_login or entry.opens_page:
-        page = f"/#login={await service.tokens.create_login(LOCAL_OWNER)}"
-    if entry.shows_login and not await service.tokens.list_tokens():
-        made = await service.tokens.create("", ["admin"], note="made by windlass serve")
-        secret = made.secret
 
-    def on_ready(address: str) -> None:
+    async def on_ready(address: str) -> None:
+        # Made only now: one that is made for a port that is taken would never be shown.
+        page = ""
+        secret = ""
+        if entry.shows_login or entry.opens_page:
+            page = f"/#login={await service.tokens.create_login(LOCAL_OWNER)}"
+        if entry.shows_login and not await service.tokens.list_tokens():
+            made = await service.tokens.create("", ["admin"], note="made by windlass serve")
+            secret = made.secret
         click.echo(f"Serving {', '.join(service.agents)} at {address}")
         if entry.shows_login:
             click.echo(f"Page, once and within 10 minutes: {address}{page}")

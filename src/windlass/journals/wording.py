@@ -101,8 +101,11 @@ def show_journal_name(name: object) -> str:
     if parts is None:
         slashes = "//" if rest.startswith("//") else ""
         return f"{scheme}:{slashes}{HIDDEN}"
-    host = parts.netloc.rpartition("@")[2] or "".join(parse_qs(parts.query).get("host", []))
-    return printable_line(f"{scheme}://{host}{parts.path}")
+    host = parts.netloc.rpartition("@")[2]
+    # A folder of a socket stays an option, so that the name can be used as it is shown.
+    folder = "" if host else "".join(parse_qs(parts.query).get("host", []))
+    option = f"?host={folder}" if folder else ""
+    return printable_line(f"{scheme}://{host}{parts.path}{option}")
 
 
 def split_server_url(url: str) -> SplitResult | None:

@@ -12,7 +12,7 @@ import gc
 import resource
 import signal
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -111,7 +111,7 @@ async def serve(
     options: ServeOptions | None = None,
     *,
     authenticators: Sequence[Authenticator] = (),
-    on_ready: Callable[[str], object] | None = None,
+    on_ready: Callable[[str], Awaitable[None] | None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return.
 
@@ -134,8 +134,9 @@ async def serve(
                     dispatcher, options.host, options.port, tls=tls
                 ) as address:
                     _log.info("serving", extra={"windlass": {"address": address}})
-                    if on_ready is not None:
-                        on_ready(address)
+                    greeting = None if on_ready is None else on_ready(address)
+                    if greeting is not None:
+                        await greeting
                     await stop.wait()
                     await _drain(service, stop, options.drain_delay_s)
             except OSError as error:
