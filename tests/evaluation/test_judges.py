@@ -7,7 +7,14 @@ import pytest
 
 from evaluated import Shop, model_of, question_of, shop_agent
 from windlass.core.errors import ConfigError
-from windlass.evaluation import Case, evaluate, judge, rescore
+from windlass.evaluation import (
+    Case,
+    compare_judges_with_people,
+    evaluate,
+    find_agreement,
+    judge,
+    rescore,
+)
 from windlass.journals import MemoryJournal
 from windlass.testing import fail, say
 
@@ -137,3 +144,32 @@ def test_votes_are_odd(votes: int) -> None:
 async def test_a_judge_alone_has_no_journal() -> None:
     with pytest.raises(ConfigError, match="needs a journal"):
         judge("openai:gpt-5", RUBRIC)(None)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.contract("Q5")
+async def test_judges_are_compared_with_people_and_with_one_another() -> None:
+    journal = MemoryJournal()
+
+    def know(prompt: Any) -> Any:
+        return verdict(passed="order 1" not in question_of(prompt))
+
+    scorers = [
+        judge(model_of(know), RUBRIC, name="knows", votes=1),
+        judge(model_of(lambda _prompt: verdict(passed=True)), RUBRIC, name="praises", votes=1),
+    ]
+    agent = shop_agent(Shop(), journal)
+    report = await evaluate(agent, CASES, name="j", scorers=scorers)
+    people = {trial.session: "/o1/" not in trial.session for trial in report.trials}
+    knows, praises = compare_judges_with_people(report, people)
+    assert (knows.alpha, knows.both_pass, knows.both_fail) == (pytest.approx(1.0), 5, 1)
+    assert (praises.too_lenient, praises.too_strict, praises.both_fail) == (1, 0, 0)
+    assert praises.alpha is not None
+    assert praises.alpha < 0.1
+    agreement = find_agreement(report)
+    assert agreement is not None
+    assert agreement < 0.1
+    with pytest.raises(ConfigError, match="no trial 'eval/x'"):
+        compare_judges_with_people(report, {"eval/x": True})
+    with pytest.raises(ConfigError, match="judged by both"):
+        compare_judges_with_people(report, {})
+    await agent.aclose()

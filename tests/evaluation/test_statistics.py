@@ -11,6 +11,7 @@ from windlass.evaluation.statistics import (
     PassCount,
     describe_spread,
     fleiss_kappa,
+    krippendorff_alpha,
     pass_at_k,
     pass_hat_k,
     wilson_interval,
@@ -115,3 +116,17 @@ def test_spread() -> None:
     assert several.deviation == pytest.approx(math.sqrt(32 / 7))
     assert PassCount(1, 3).is_flaky
     assert not PassCount(3, 3).is_flaky
+
+
+@pytest.mark.contract("Q5")
+def test_alpha_is_that_of_the_published_example() -> None:
+    """Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability", section C."""
+    ratings = ["123321412...", "1233224125.3", ".3332342251.", "12332441251."]
+    units = [[float(one) for one in unit if one != "."] for unit in zip(*ratings, strict=True)]
+    nominal = krippendorff_alpha(units)
+    graded = krippendorff_alpha(units, graded=True)
+    assert nominal is not None
+    assert graded is not None
+    assert (round(nominal, 3), round(graded, 3)) == (0.743, 0.849)
+    assert krippendorff_alpha([[1.0], [0.0]]) is None
+    assert krippendorff_alpha([[1.0, 1.0], [1.0, 1.0]]) is None

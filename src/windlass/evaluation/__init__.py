@@ -34,7 +34,13 @@ if TYPE_CHECKING:
     from windlass.evaluation.forks import cases_from_sessions as cases_from_sessions
     from windlass.evaluation.html_report import render_report as render_report
     from windlass.evaluation.inspect_adapter import inspect_solver as inspect_solver
-    from windlass.evaluation.judges import ModelJudge as ModelJudge, judge as judge
+    from windlass.evaluation.judges import (
+        JudgeAgreement as JudgeAgreement,
+        ModelJudge as ModelJudge,
+        compare_judges_with_people as compare_judges_with_people,
+        find_agreement as find_agreement,
+        judge as judge,
+    )
     from windlass.evaluation.matrix import (
         MatrixReport as MatrixReport,
         compare_variants as compare_variants,
@@ -93,7 +99,9 @@ LAZY_MODULES: LazyModules = {
     "windlass.evaluation.forks": "cases_from_sessions",
     "windlass.evaluation.html_report": "render_report",
     "windlass.evaluation.inspect_adapter": "inspect_solver",
-    "windlass.evaluation.judges": "ModelJudge judge",
+    "windlass.evaluation.judges": (
+        "JudgeAgreement ModelJudge compare_judges_with_people find_agreement judge"
+    ),
     "windlass.evaluation.matrix": "MatrixReport compare_variants evaluate_matrix",
     "windlass.evaluation.pydantic_adapter": (
         "make_pydantic_report pydantic_scorer read_pydantic_dataset"

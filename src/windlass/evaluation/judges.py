@@ -7,7 +7,7 @@ times, because it is a sample like any other; how far it agrees with itself is i
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -23,7 +23,9 @@ from windlass.core.messages import UserMessage
 from windlass.core.result import RunFailed, RunResult, build_result
 from windlass.core.text_clip import clip_line
 from windlass.evaluation.records import TrialRecord
+from windlass.evaluation.reports import Report
 from windlass.evaluation.scores import SHOWN_CHARS, Score
+from windlass.evaluation.statistics import krippendorff_alpha
 from windlass.ports import Journal, Model
 
 TEXT_CHARS_MAX = 20_000
@@ -180,3 +182,64 @@ def _clip(text: str) -> str:
 def _first_prompt(trial: TrialRecord) -> str:
     messages = build_result(trial.state, recorded=True).messages
     return next((message.text for message in messages if isinstance(message, UserMessage)), "")
+
+
+class JudgeAgreement(msgspec.Struct, frozen=True, kw_only=True):
+    """How a judge compares with people, on the trials that both have judged."""
+
+    judge: str
+    alpha: float | None
+    """Krippendorff's alpha of the judge and the people; None if there is nothing to agree on."""
+    both_pass: int
+    both_fail: int
+    too_lenient: int
+    """Trials that the judge passes and people fail."""
+    too_strict: int
+    """Trials that the judge fails and people pass."""
+
+
+def compare_judges_with_people(report: Report, people: Mapping[str, bool]) -> list[JudgeAgreement]:
+    """Compare each judge of a report with what people say, by the session of a trial.
+
+    Raises ConfigError if people judged a session that is not in the report, or none was judged by
+    both.
+    """
+    known = {trial.session: trial for trial in report.trials}
+    for session in people:
+        if session not in known:
+            raise ConfigError(f"the report {report.name} has no trial {session!r}")
+    found: list[JudgeAgreement] = []
+    for name in report.judges:
+        pairs = [
+            (bool(score.passed), people[session])
+            for session in people
+            for score in known[session].scores
+            if score.scorer == name and not score.missing
+        ]
+        if not pairs:
+            raise ConfigError(f"no trial was judged by both {name} and a person")
+        found.append(
+            JudgeAgreement(
+                judge=name,
+                alpha=krippendorff_alpha([[float(a), float(b)] for a, b in pairs]),
+                both_pass=pairs.count((True, True)),
+                both_fail=pairs.count((False, False)),
+                too_lenient=pairs.count((True, False)),
+                too_strict=pairs.count((False, True)),
+            )
+        )
+    return found
+
+
+def find_agreement(report: Report) -> float | None:
+    """Return Krippendorff's alpha of all judges of a report with one another."""
+    judges = set(report.judges)
+    units = [
+        [
+            float(bool(score.passed))
+            for score in trial.scores
+            if score.scorer in judges and not score.missing
+        ]
+        for trial in report.trials
+    ]
+    return krippendorff_alpha(units)

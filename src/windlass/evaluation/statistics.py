@@ -162,3 +162,27 @@ def fleiss_kappa(table: Sequence[Sequence[int]]) -> float | None:
     pairs = judges * (judges - 1)
     agreed = fmean((sum(count * count for count in row) - judges) / pairs for row in table)
     return (agreed - by_chance) / (1 - by_chance)
+
+
+def krippendorff_alpha(units: Sequence[Sequence[float]], *, graded: bool = False) -> float | None:
+    """Return how far raters agree beyond chance, whoever rated what: 1 always, 0 as if by chance.
+
+    Each unit holds the ratings that it got, as many as there are. With `graded`, ratings that lie
+    near to one another disagree less (the level of intervals). None if nothing was rated twice, or
+    all ratings are the same.
+    """
+    rated = [unit for unit in units if len(unit) > 1]
+    everything = [value for unit in rated for value in unit]
+    count = len(everything)
+
+    def disagree(values: Sequence[float]) -> float:
+        """Sum the distances of all pairs, each in both orders."""
+        if graded:
+            mean = fmean(values)
+            return 2 * len(values) * math.fsum((value - mean) ** 2 for value in values)
+        return len(values) ** 2 - math.fsum(values.count(value) ** 2 for value in set(values))
+
+    by_chance = disagree(everything) / (count - 1) if count else 0.0
+    if not by_chance:
+        return None
+    return 1 - math.fsum(disagree(unit) / (len(unit) - 1) for unit in rated) / by_chance
