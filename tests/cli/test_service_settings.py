@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from windlass.cli.quota import quota
+from windlass.cli.serve import serve
 from windlass.cli.webhook import webhook
 
 
@@ -48,3 +49,25 @@ def test_a_quota_is_set_listed_and_deleted(journal: str) -> None:
     assert "name of a quota" in call("set", "a b", "--runs-at-once", "1")
     assert "deleted" in call("delete", "q")
     assert "there is no quota 'q'" in call("delete", "q")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["app:agents", "-m", "openai:gpt-5"], "app:agents brings its own"),
+        (["app:agents", "--no-drive", "--journal", "memory:"], "cannot see a journal in memory"),
+        (["app:agents", "--allow-origin", "foo"], "--allow-origin 'foo' is not an origin"),
+        (["app:agents", "--allow-host", "http://x"], "--allow-host 'http://x' is not the name"),
+    ],
+)
+def test_a_service_refuses_options_that_could_not_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], problem: str
+) -> None:
+    (tmp_path / "app.py").write_text(
+        "from windlass import Agent\n"
+        "from windlass.testing import ScriptedModel\n"
+        "agents = Agent(ScriptedModel([]), name='helper')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(serve, [*words, "--port", "0"])
+    assert problem in f"{result.output}{result.exception or ''}"

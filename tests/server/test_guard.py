@@ -1,6 +1,8 @@
 """What a request must pass: host, origin, token, cookie, rate; and what replies say about it."""
 
 import asyncio
+import re
+from typing import Any
 
 import pytest
 
@@ -302,3 +304,53 @@ async def test_guesses_behind_a_proxy_are_counted_for_each_client() -> None:
 def test_what_is_not_the_address_of_a_proxy_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'proxy.example' is not the address"):
         ServeOptions(proxies=("proxy.example",)).check()
+
+
+@pytest.mark.contract("A4")
+async def test_the_public_origin_is_the_page_s_own_behind_a_proxy_that_drops_the_port() -> None:
+    """A4: `proxy_set_header Host $host` of nginx, on another port than that of the scheme."""
+    options = ServeOptions(public_url="https://AI.example:8443/", hosts=("ai.example",))
+    options.check()
+    async with run_service(idle_agent(), rules=options.access_rules()) as running:
+        code = await running.service.tokens.create_login(LOCAL_OWNER)
+        browser = DirectClient(running.dispatcher)
+        passed_on = {"Host": "ai.example", "Origin": "https://ai.example:8443"}
+        logged_in = await browser.post("/login", {"code": code}, passed_on)
+        assert logged_in.status == 200
+        sent = {
+            "Cookie": logged_in.headers["Set-Cookie"].partition(";")[0],
+            "Windlass-Page-Key": logged_in.data["page_key"],
+        }
+        for origin in ("https://ai.example:9443", "https://ai.example.evil:8443"):
+            foreign = await browser.post("/logout", {}, {**sent, **passed_on, "Origin": origin})
+            assert (foreign.status, foreign.data["error"]["code"]) == (403, "foreign_origin")
+        assert (await browser.post("/logout", {}, {**sent, **passed_on})).status == 204
+
+
+@pytest.mark.parametrize(
+    ("public_url", "address", "opened"),
+    [
+        ("", "http://127.0.0.1:8420", "http://127.0.0.1:8420"),
+        ("", "https://0.0.0.0:8420", "https://127.0.0.1:8420"),
+        ("", "https://[::]:8420", "https://[::1]:8420"),
+        ("https://ai.example/", "http://0.0.0.0:8420", "https://ai.example"),
+    ],
+)
+def test_the_link_to_the_page_can_be_opened(public_url: str, address: str, opened: str) -> None:
+    assert ServeOptions(public_url=public_url).page_url(address) == opened
+
+
+@pytest.mark.contract("A4")
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"origins": ("foo",)}, "--allow-origin 'foo' is not an origin"),
+        ({"origins": ("https://chat.example/page",)}, "and no path"),
+        ({"hosts": ("http://x",)}, "--allow-host 'http://x' is not the name of a host"),
+        ({"hosts": ("ai.example:8443",)}, "without scheme, port and path"),
+    ],
+)
+def test_names_that_fit_no_request_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        ServeOptions(**options).check()
+    ServeOptions(origins=("https://chat.example:8443",), hosts=("*", "[::1]", "ai.example")).check()

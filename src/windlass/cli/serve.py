@@ -92,7 +92,7 @@ Examples:
     "--public-url",
     default="",
     metavar="URL",
-    help="Where people reach the service, for the links in webhooks.",
+    help="Where people reach the service, for links and the origin of the page.",
 )
 @click.option(
     "--webhook-host",
@@ -155,6 +155,7 @@ def serve(
             await _serve_service(source.service, options, entry)
             return
         async with source.open() as opened:
+            _refuse_what_has_no_effect(target, given["model"], opened.journal, drives=drives)
             service = Service(
                 opened.agents,
                 journal=opened.journal,
@@ -170,6 +171,22 @@ def serve(
     asyncio.run(run())
 
 
+def _refuse_what_has_no_effect(
+    target: str | None, model: str | None, journal: Journal, *, drives: bool
+) -> None:
+    """Raise ConfigError for flags that could not do what they say."""
+    if target is not None and model:
+        raise ConfigError(
+            f"--model chooses the model of this folder's agents, and {target} brings its own: "
+            "leave it out, or change the program"
+        )
+    if not drives and not journal.is_kept:
+        raise ConfigError(
+            "--no-drive leaves runs to workers, which cannot see a journal in memory: give "
+            "--journal, a file or postgresql://…"
+        )
+
+
 def _read_options(given: Mapping[str, Any], outside: OutsideSettings) -> ServeOptions:
     """Return how to serve, as the flags say. Raises ConfigError if they do not fit together."""
     options = ServeOptions(
@@ -179,6 +196,7 @@ def _read_options(given: Mapping[str, Any], outside: OutsideSettings) -> ServeOp
         tls_key=given["tls_key"],
         insecure=given["insecure"],
         hosts=(*given["hosts"], *outside.public_hosts()),
+        public_url=outside.public_url,
         origins=given["origins"],
         proxies=given["proxies"],
         jwt=_read_jwt_options(given),
@@ -213,13 +231,13 @@ async def _serve_service(service: Service, options: ServeOptions, entry: EntryOp
             secret = made.secret
         click.echo(f"Serving {', '.join(service.agents)} at {address}")
         if entry.shows_login:
-            click.echo(f"Page, once and within 10 minutes: {address}{page}")
+            click.echo(f"Page, once and within 10 minutes: {options.page_url(address)}{page}")
         if secret:
             click.echo(f"Token, shown only now: {secret}")
         else:
             click.echo(f"For programs: {_say_how_to_get_a_token(service.journal)}")
         if entry.opens_page:
-            webbrowser.open(address + page)
+            webbrowser.open(options.page_url(address) + page)
 
     relax_garbage_collector()
     await serve_until_stopped(service, options, on_ready=on_ready)

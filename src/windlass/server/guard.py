@@ -35,6 +35,9 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
 
     hosts: tuple[str, ...] = LOOPBACK_NAMES
     """Names without a port. `*` answers to every name, for a proxy that checks it."""
+    own_origin: str = ""
+    """Where people reach the service, such as `https://ai.example:8443`: a proxy may pass a host on
+    without its port, so that the page's own origin cannot be told from the request alone."""
     origins: tuple[str, ...] = ()
     """Other sites whose pages may call the service with a token, such as `https://chat.example`."""
     proxies: tuple[str, ...] = ()
@@ -118,6 +121,8 @@ class RequestGuard:
         return origin in self.rules.origins
 
     def _is_own_origin(self, origin: str, request: HttpRequest) -> bool:
+        if origin == self.rules.own_origin:
+            return True
         parts = urlsplit(origin)
         # A proxy may end TLS, so that only the host is compared; the cookie is bound to it too.
         return parts.scheme in ("http", "https") and parts.netloc == request.header("host")

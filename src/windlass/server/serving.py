@@ -9,11 +9,13 @@ wait.
 
 import asyncio
 import gc
+import re
 import resource
 import signal
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -36,6 +38,7 @@ DESCRIPTORS_SPARE = 512
 """Files and sockets besides those of clients: the journal, tools, providers."""
 GC_THRESHOLDS = (50_000, 20, 100)
 """Allocations before the garbage collector looks, and how seldom it looks at what is older."""
+_HOST_NAME = re.compile(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 _log = get_logger(__name__)
 
 
@@ -63,6 +66,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Listen beyond this machine without TLS, for a proxy in front that has it."""
     hosts: tuple[str, ...] = ()
     """Further names under which the service answers; `*` for all."""
+    public_url: str = ""
+    """Where people reach the service, if a proxy is in front of it."""
     origins: tuple[str, ...] = ()
     """Other sites whose pages may call the service."""
     proxies: tuple[str, ...] = ()
@@ -73,9 +78,24 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long to keep taking requests after readiness went false."""
 
     def check(self) -> None:
-        """Raise ConfigError if tokens would cross a network in the clear, or TLS is half given."""
+        """Raise ConfigError if tokens would cross a network in the clear, or TLS is half given.
+
+        Also if a proxy, a name or an origin is not one, because it would never fit a request.
+        """
         for proxy in self.proxies:
             read_network(proxy)
+        for host in self.hosts:
+            if not _HOST_NAME.fullmatch(host):
+                raise ConfigError(
+                    f"--allow-host {host!r} is not the name of a host: give it without scheme, "
+                    "port and path, such as ai.example, or * for every name"
+                )
+        for origin in self.origins:
+            if find_origin(origin) != origin:
+                raise ConfigError(
+                    f"--allow-origin {origin!r} is not an origin: give scheme and host, with the "
+                    "port if it has one and no path, such as https://chat.example"
+                )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("TLS needs both --tls-cert and --tls-key")
         if self.tls_cert is None and not self.insecure and not is_loopback(self.host):
@@ -103,7 +123,26 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     def access_rules(self) -> AccessRules:
         """Return under which names the service answers: its own, those of loopback, and more."""
         names = dict.fromkeys((*LOOPBACK_NAMES, self.host, f"[{self.host}]", *self.hosts))
-        return AccessRules(hosts=tuple(names), origins=self.origins, proxies=self.proxies)
+        return AccessRules(
+            hosts=tuple(names),
+            own_origin=find_origin(self.public_url),
+            origins=self.origins,
+            proxies=self.proxies,
+        )
+
+    def page_url(self, address: str) -> str:
+        """Return where people open the page, for a service that listens at an address."""
+        if self.public_url:
+            return self.public_url.rstrip("/")
+        # Every address of this machine, which is no address to open.
+        return address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+
+def find_origin(url: str) -> str:
+    """Return the origin of an address, as browsers write it; empty if it has none."""
+    parts = urlsplit(url)
+    is_web = parts.scheme in ("http", "https") and parts.hostname
+    return f"{parts.scheme}://{parts.netloc.lower()}" if is_web else ""
 
 
 async def serve(
