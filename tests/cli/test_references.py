@@ -66,3 +66,24 @@ def test_files_are_found_by_their_letters_the_nearest_first(tmp_path: Path) -> N
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "f.txt").write_text("")
     assert FolderFiles(tmp_path).list() == ["sub/f.txt"]
+
+
+def test_a_prompt_of_the_project_attaches_no_file_from_elsewhere(tmp_path: Path) -> None:
+    """G7: a repository cannot have a key of the person's sent by a command that it offers."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "plan.md").write_text("the plan")
+    (tmp_path / "key").write_text("a private key")
+    (tmp_path / "key.png").write_bytes(b"\x89PNG\r\n\x1a\n0")
+    (folder / "link").symlink_to(tmp_path / "key")
+    elsewhere = f"@../key @link @{tmp_path}/key {tmp_path}/key.png"
+    text = f"Do it: @plan.md {elsewhere}"
+    prompt = expand_prompt(text, folder, ShellNotes(), "")
+    assert prompt.names == ("plan.md",)
+    assert len(prompt.problems) == 4
+    assert "private key" not in str(prompt.parts[1:])
+    # What the person types, as a mention or as the word that is filled in, counts.
+    for typed in ("@../key", "../key"):
+        given = expand_prompt("Do it: @../key", folder, ShellNotes(), typed)
+        assert (given.names, given.problems) == (("../key",), ())
+    assert expand_prompt(text, folder, ShellNotes()).names != prompt.names

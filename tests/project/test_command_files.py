@@ -42,6 +42,7 @@ def test_a_project_offers_its_commands_only_once_it_is_trusted(home: Path, tmp_p
     found = load_command_files(replace(folder, is_trusted=True))
     assert (found["fix"].about, found["both"].body) == ("mend it", "The user's.")
     assert "bad name" not in found
+    assert (found["fix"].is_own, found["both"].is_own) == (False, True)
     assert any("/fix" in line for line in describe_effects(snapshot))
     write_command(project, "fix.md", "Something else.")
     assert take_snapshot(project).digest != snapshot.digest

@@ -1,7 +1,8 @@
 """Commands of a chat that are files: `.windlass/commands/NAME.md`, of the user or of a project.
 
 Invariant: a file is a prompt that a person chooses by typing its name. Nothing in it is run as a
-command, and a project's files are offered only once the project is trusted.
+command, and a project's files are offered only once the project is trusted. Of the files that they
+name, only those of the project's folder are attached.
 """
 
 import re
@@ -29,6 +30,8 @@ class CommandFile(msgspec.Struct, frozen=True):
     body: str
     problem: str = ""
     """Why the file cannot be used; empty if it can."""
+    is_own: bool = False
+    """The user's own file, and not one of the project."""
 
     def fill_in(self, typed: str) -> str:
         """Return the prompt with the arguments: `$ARGUMENTS` for all of them, `$1` for the first.
@@ -65,13 +68,16 @@ def load_command_files(project: ProjectFolder) -> dict[str, CommandFile]:
             _add_command(found, path, data)
     for path in sorted((Path.home() / COMMANDS_FOLDER).glob("*.md")):
         try:
-            _add_command(found, path, read_regular_file(path, bytes_max=FILE_BYTES_MAX))
+            data = read_regular_file(path, bytes_max=FILE_BYTES_MAX)
+            _add_command(found, path, data, is_own=True)
         except OSError as error:
             found[path.stem] = CommandFile(path.stem, "", "", f"{path}: {error.strerror}")
     return found
 
 
-def _add_command(found: dict[str, CommandFile], path: Path, data: bytes) -> None:
+def _add_command(
+    found: dict[str, CommandFile], path: Path, data: bytes, *, is_own: bool = False
+) -> None:
     if not _NAME.fullmatch(path.stem):
         return
     try:
@@ -82,4 +88,4 @@ def _add_command(found: dict[str, CommandFile], path: Path, data: bytes) -> None
     first = next((line.strip("# ") for line in body.splitlines() if line.strip()), "")
     parts = (values.get("argument-hint", ""), values.get("description") or first)
     about = reveal_line(": ".join(part for part in parts if part))
-    found[path.stem] = CommandFile(path.stem, about, body)
+    found[path.stem] = CommandFile(path.stem, about, body, is_own=is_own)

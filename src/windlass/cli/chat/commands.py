@@ -82,9 +82,11 @@ async def run_slash_command(chat: ChatState, opened: AgentSession, text: str) ->
     command = SLASH_COMMANDS.get(ALIASES.get(name, name))
     files = load_command_files(chat.context.agent.project)
     if command is None and name in files:
-        text = files[name].fill_in(argument.strip())
+        argument = argument.strip()
+        text = files[name].fill_in(argument)
         chat.show_note(f"{chat.screen.glyphs.progress} {clip_line(text, PROMPT_CHARS)}")
-        chat.tasks.appendleft(FilePromptTask(text))
+        typed = text if files[name].is_own else argument
+        chat.tasks.appendleft(FilePromptTask(text, typed))
         return
     command = command or (begun[0] if len(begun) == 1 else None)
     if command is None:

@@ -1,7 +1,8 @@
 """What a typed prompt brings along: files that it names with `@`, and commands that were run.
 
-Invariant: a person types the name of each file and each command. Their content may still come from
-a stranger, so a prompt that includes them is labelled like any other text from a file.
+Invariant: a person types the name of each file and each command, but for files of the folder that a
+prompt of the project names. Their content may still come from a stranger, so a prompt that includes
+them is labelled like any other text from a file.
 """
 
 import re
@@ -56,12 +57,18 @@ class ShellNotes:
         return texts
 
 
-def expand_prompt(text: str, folder: Path, notes: ShellNotes) -> ExpandedPrompt:
-    """A prompt with the files that it names, and with the commands that were run before it."""
+def expand_prompt(
+    text: str, folder: Path, notes: ShellNotes, typed: str | None = None
+) -> ExpandedPrompt:
+    """A prompt with the files that it names, and with the commands that were run before it.
+
+    `typed`: what of it a person typed, if that is not all of it. Only that names files elsewhere.
+    """
     parts: list[ContentPart] = [TextPart(text)]
     names: list[str] = []
     problems: list[str] = []
-    for mention in dict.fromkeys((*_MENTION.findall(text), *_find_dropped(text))):
+    typed_names = {*_find_mentions(typed or ""), *(typed or "").split()}
+    for mention in _find_mentions(text):
         if len(names) == FILES_MAX:
             problems.append(f"only the first {FILES_MAX} files were attached")
             break
@@ -69,6 +76,10 @@ def expand_prompt(text: str, folder: Path, notes: ShellNotes) -> ExpandedPrompt:
         if found is None:
             continue
         path, name = found
+        is_here = path.is_relative_to(folder.resolve())
+        if typed is not None and mention not in typed_names and not is_here:
+            problems.append(f"{name} is not attached: it is outside of the folder. Type its name.")
+            continue
         try:
             parts.append(_read_part(path, name))
             names.append(name)
@@ -78,6 +89,10 @@ def expand_prompt(text: str, folder: Path, notes: ShellNotes) -> ExpandedPrompt:
     parts += [TextPart(f"\n\n{note}", by_program=True) for note in taken]
     labels = OUTSIDE_LABELS if names or taken else ()
     return ExpandedPrompt(tuple(parts), labels, tuple(names), tuple(problems))
+
+
+def _find_mentions(text: str) -> list[str]:
+    return list(dict.fromkeys((*_MENTION.findall(text), *_find_dropped(text))))
 
 
 def _find_dropped(text: str) -> list[str]:

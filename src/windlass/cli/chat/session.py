@@ -140,8 +140,8 @@ class ChatSession:
                 await self._handle_input(opened, text, is_typed=is_typed)
             case ServerPromptTask(prompt):
                 await self._guard(self._run_parts(opened, prompt, typed=""))
-            case FilePromptTask(text):
-                await self._guard(self._run_prompt(opened, text, is_typed=False))
+            case FilePromptTask(text, typed):
+                await self._guard(self._run_prompt(opened, text, is_typed=False, own_words=typed))
             case ResumeTask(consent):
                 await self._guard(self._runs.resume(opened, consent=consent))
             case RewindTask():
@@ -219,10 +219,12 @@ class ChatSession:
         if code:
             chat.show_error(f"exit code {code}")
 
-    async def _run_prompt(self, opened: AgentSession, text: str, *, is_typed: bool) -> None:
+    async def _run_prompt(
+        self, opened: AgentSession, text: str, *, is_typed: bool, own_words: str | None = None
+    ) -> None:
         chat = self._chat
         agent = chat.context.agent
-        prompt = expand_prompt(text, agent.folder, chat.notes)
+        prompt = expand_prompt(text, agent.folder, chat.notes, own_words)
         for problem in prompt.problems:
             chat.show_error(problem)
         if prompt.names:

@@ -38,9 +38,11 @@ class ServerPromptTask:
 
 @dataclass(frozen=True, slots=True)
 class FilePromptTask:
-    """A prompt from a file that the person chose. Files that it names are attached."""
+    """A prompt from a file that the person chose. Files of the folder are attached."""
 
     text: str
+    typed: str
+    """What the person wrote of it: all of a file of their own, and else the arguments."""
 
 
 @dataclass(frozen=True, slots=True)
