@@ -1,6 +1,5 @@
 """U2: a chat at a real terminal, driven key by key, with its screen read back."""
 
-import re
 import signal
 import subprocess
 import sys
@@ -310,7 +309,7 @@ def test_commands_change_the_mode_the_model_and_the_session(  # noqa: PLR0915 - 
         terminal.wait_for_text("Short now.")
         wait_for_prompt(terminal)
         terminal.type("/context\r")
-        assert re.search(r"tools +[\d,]+ in \d+ tools", terminal.wait_for_text("conversation"))
+        terminal.wait_for_text(" in 10 tools")
         terminal.type("/cost\r")
         terminal.wait_for_text("3 runs, 4 steps")
         terminal.type("/export talk.md\r")
