@@ -38,7 +38,7 @@ PRINTS = {
     "tool_search": ["['search_tools', 'call_tool']", "vessel117: 3 hours"],
     "secret_store": ["found: True", "the key is [secret: HARBOUR_KEY]"],
     "mcp_questions": [
-        "May trips__book be called? No rule decides it.",
+        "Book?",
         "MCP server 'trips' asks during trips__book: Where to?",
         "2 nights in Oslo",
         "[The server asked: Where to? - answered] It is booked.",

@@ -41,7 +41,7 @@ def leave_waiting(path: Path) -> None:
         with SqliteJournal(path) as journal:
             result = await make_agent(journal).run("Pay it back.", session=SESSION)
         assert result.outcome == "suspended"
-        assert result.questions[0].question == "May refund be called? No rule decides it."
+        assert result.questions[0].question == "Refund: order 1042, usd 42.5?"
 
     asyncio.run(run())
 

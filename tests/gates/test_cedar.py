@@ -96,7 +96,7 @@ async def test_a_forbid_that_an_approval_lifts_asks_too() -> None:
         'when { resource.labels.contains("external") } unless { context.approved };'
     )
     asked = await gate.judge(request())
-    assert asked == Ask("May send be called? out requires approval by a person.", "cedar: out")
+    assert asked == Ask("Send? out requires approval by a person.", "cedar: out")
     assert isinstance(await gate.judge(request(READ)), Allow)
     shut = all_of(gate, CedarGate(""))
     assert isinstance(await shut.judge(request()), Deny)

@@ -203,11 +203,11 @@ async def test_each_verdict_says_which_rule_made_it() -> None:
     assert denied == Deny("Use the bin.", "mine: deny bash(rm *)")
     moved = await gate.judge(request(bash, command="mv x y"))
     assert moved == Ask(
-        "May bash be called? `mv x y` matches the rule ask bash(mv *). Moves can overwrite.",
+        "Run mv x y? Moves can overwrite.",
         "mine: ask bash(mv *)",
     )
     other = await gate.judge(request(bash, command="git $(make)"))
-    assert other == Ask("May bash be called? No rule decides `make`.", "mine: default ask")
+    assert other == Ask("Run git $(make)? No rule decides `make`.", "mine: default ask")
 
 
 @pytest.mark.parametrize("reason", ["", "Use the bin."])

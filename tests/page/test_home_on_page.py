@@ -104,5 +104,5 @@ def test_a_question_notifies_a_page_in_the_background(
     expect(page).to_have_title("(1) Windlass")
     [[title, body]] = page.evaluate("window.told")
     assert title == "builder asks"
-    assert body.startswith("send_mail: May send_mail be called?")
+    assert body.startswith("send_mail: Send mail to accounts@example.com?")
     expect(page.locator("#favicon")).to_have_attribute("href", re.compile("^data:image/png"))

@@ -212,6 +212,8 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Changes when the implementation behind the tool changes, if that can happen."""
     notice: str = ""
     """What a person who is asked about a call must know, such as that nothing confines it."""
+    question: str = ""
+    """How a person is asked about a call: a template with the names of arguments."""
     undo: Effect | Literal[""] = ""
     """The effect of what undoes its calls; empty if they cannot be undone."""
     needs_artifact: bool = False

@@ -29,6 +29,7 @@ import msgspec
 from windlass.core.errors import ConfigError
 from windlass.core.setup import digest
 from windlass.core.verdicts import Allow, Ask, Deny, Verdict
+from windlass.gates.call_questions import phrase_call
 from windlass.gates.cedar_policies import (
     CedarPolicies,
     load_cedar_engine,
@@ -198,7 +199,8 @@ class CedarGate:
         question = "\n".join(self._policies.annotation_texts(policies, "ask"))
         which = self._policies.format_names(policies)
         if not question:
-            question = f"May {request.tool.name} be called? {which} requires approval by a person."
+            phrase = phrase_call(request.tool, request.arguments)
+            question = f"{phrase} {which} requires approval by a person."
         return Ask(question, f"{self.title}: {which}")
 
     def _format_rule(self, result: "AuthzResult") -> str:

@@ -20,6 +20,7 @@ from typing_extensions import override
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import Allow, Ask, Deny, Verdict
+from windlass.gates.call_questions import phrase_call
 from windlass.gates.globs import MatchResult, compile_glob
 from windlass.gates.patterns import CallPattern, CallPiece, PreparedCall, parse_pattern
 from windlass.gates.written_calls import parse_written_call
@@ -83,6 +84,11 @@ class RuleDecision:
     """A rule that would have allowed it if it matched for certain."""
 
     @property
+    def is_doubtful(self) -> bool:
+        """Whether the decision is due to what could not be read or matched for certain."""
+        return bool(self.piece.doubt) or not self.certain or self.uncertain_allow is not None
+
+    @property
     def explanation(self) -> str:
         """Why, in words that can follow "because"."""
         # Without a main argument, as with numbers only, there is nothing to name.
@@ -135,7 +141,8 @@ class RuleGate:
     async def judge(self, request: GateRequest) -> Verdict:
         """Decide by the strictest rule that matches the call, or by the default."""
         root = request.folder or self._root
-        ruling = self.decide_call(PreparedCall(request.tool, request.arguments, root))
+        call = PreparedCall(request.tool, request.arguments, root)
+        ruling = self.decide_call(call)
         rule = f"{self.title}: {ruling.rule or f'default {self.default}'}"
         reason = ruling.rule.reason if ruling.rule else self._default_reason
         match ruling.decision:
@@ -147,9 +154,10 @@ class RuleGate:
                     return Deny(reason, rule)
                 return Deny(f"Not allowed: {ruling.explanation}. {reason}".strip(), rule)
             case "ask":
-                question = (
-                    f"May {request.tool.name} be called? {_format_sentence(ruling.explanation)}"
-                )
+                question = phrase_call(request.tool, request.arguments)
+                # Of several commands in one line, the explanation names the one that is meant.
+                if ruling.is_doubtful or len(call.pieces) > 1:
+                    question = f"{question} {_format_sentence(ruling.explanation)}"
                 return Ask(f"{question} {reason}".strip(), rule)
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002

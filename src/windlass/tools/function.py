@@ -90,6 +90,9 @@ class ToolTraits(TypedDict, total=False):
     preview: ToolFunction
     """Says what a call would change, for the person who is asked about it. It gets the same
     arguments, but no context, changes nothing, and returns a CallPreview, or words."""
+    question: str
+    """How a person is asked about a call, such as "Refund {amount} {currency} for order {order}?".
+    By default, the question is made of the tool's name and its most telling arguments."""
     undo: "Tool[..., Any] | ToolFunction"
     """Reverts the effect of a call. It gets the context, whose `undoes` describes the call and its
     outcome, and the same arguments. A plain function counts as a `write`: give a tool with another
@@ -288,6 +291,7 @@ def _build_tool(
         options.get("effect", "write"),
         tuple(label for label in _LABELS if options.get(label)),
         undo=_undo_effect(options.get("undo")),
+        question=_check_question(name, options.get("question", ""), schema),
     )
     _check_functions(options, spec)
     address = None
@@ -312,6 +316,20 @@ def _build_tool(
         undo=options.get("undo"),
         snapshot=options.get("snapshot"),
     )
+
+
+def _check_question(name: str, question: str, schema: Mapping[str, Any]) -> str:
+    """Return the template of a tool's question. Raises ConfigError if a call could not fill it."""
+    known = frozenset(schema.get("properties", {}))
+    try:
+        parsed = string.Formatter().parse(question)
+        named = {place for _, place, _, _ in parsed if place is not None}
+    except ValueError as error:
+        raise ConfigError(f"tool {name!r}: its question is not a template: {error}") from None
+    for place in sorted(named - known):
+        near = suggest_names(place, known)
+        raise ConfigError(f"tool {name!r}: its question names {place!r}, not a parameter.{near}")
+    return question
 
 
 def _undo_effect(undo: "Tool[..., Any] | ToolFunction | None") -> Effect | Literal[""]:

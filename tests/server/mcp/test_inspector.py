@@ -93,14 +93,14 @@ async def test_the_inspector_lists_and_calls_agents(tmp_path: Path, era: str) ->
             found = result_in(said)["structuredContent"]
             assert (found["outcome"], found["text"]) == ("completed", "Hello.")
             _, said = await inspect(tmp_path, *calls, "clerk", "--tool-arg", "prompt=Write.")
-            assert "send" in said, said
+            assert "Send to bob?" in said, said
             sessions: Any = running.service.journal
             session = next(
                 one.session for one in await sessions.sessions() if one.state == "waiting"
             )
             arguments = ("--tool-arg", f"session={session}")
             _, said = await inspect(tmp_path, *calls, "clerk", *arguments)
-            assert "May send be called?" in said
+            assert "Send to bob?" in said
             _, said = await inspect(tmp_path, *calls, "nobody", "--tool-arg", "prompt=Hi.")
             assert "nobody" in said
             code, said = await inspect(
