@@ -309,6 +309,20 @@ class _PoweredLease:
         self._lease = lease
         self._power = power
 
+    @property
+    def epoch(self) -> int:
+        return self._lease.epoch
+
+    def is_certain(self) -> bool:
+        return self._power.on and self._lease.is_certain()
+
+    def watch(self, on_lost: Callable[[], None]) -> None:
+        def notify() -> None:
+            if self._power.on:
+                on_lost()
+
+        self._lease.watch(notify)
+
     def release(self) -> None:
         if self._power.on:
             self._lease.release()
