@@ -147,6 +147,32 @@ def test_markdown_shows_the_same_however_it_was_cut(
     assert differing == []
 
 
+HEADING_COST = """
+async () => {
+  const { renderMarkdown } = await import("/page/markdown.js");
+  const real = Object.getOwnPropertyDescriptor(HTMLElement.prototype, "dataset");
+  let reads = 0;
+  Object.defineProperty(HTMLElement.prototype, "dataset", {
+    ...real, get() { reads += 1; return real.get.call(this); },
+  });
+  return [500, 1000].map((count) => {
+    reads = 0;
+    renderMarkdown(document.createElement("div"), "# a\\n".repeat(count));
+    return reads;
+  });
+}
+"""
+
+
+@pytest.mark.contract("W2")
+def test_many_headings_cost_no_more_than_their_number(
+    shared_service: ServedPage, open_page: OpenPage
+) -> None:
+    """A reply is text of a model, which a stranger may have told what to write."""
+    few, many = open_page(shared_service).evaluate(HEADING_COST)
+    assert 0 < many <= 3 * few
+
+
 STREAM_COST = """
 async () => {
   const frames = [];

@@ -298,15 +298,14 @@ function renderBlock(block, depth, highlight, isComplete) {
  * @param {HTMLElement} parent @param {Extract<Block, { kind: "heading" }>} block
  */
 function renderHeading(parent, block) {
-  const above = [...parent.querySelectorAll(":scope > [data-level]")].map((one) => Number(/** @type {HTMLElement} */ (one).dataset.level));
-  /** @type {number[]} */
-  const chain = [];
-  for (const level of [...above, block.level]) {
-    while ((chain.at(-1) ?? 0) >= level) chain.pop();
-    chain.push(level);
-  }
+  let above = parent.lastElementChild;
+  while (above && !(above instanceof HTMLElement && above.dataset.levels)) above = above.previousElementSibling;
+  // The levels of the headings that this one is inside of: all that has to be known of those before it.
+  const chain = above instanceof HTMLElement ? (above.dataset.levels ?? "").split(" ").map(Number) : [];
+  while ((chain.at(-1) ?? 0) >= block.level) chain.pop();
+  chain.push(block.level);
   const tag = /** @type {"h2" | "h3" | "h4" | "h5" | "h6"} */ (`h${Math.min(6, chain.length + 1)}`);
-  return withInline(h(tag, { dataset: { level: String(block.level) } }), block.text);
+  return withInline(h(tag, { dataset: { level: String(block.level), levels: chain.join(" ") } }), block.text);
 }
 
 /** @template {HTMLElement} E @param {E} element @param {string} text @returns {E} */
