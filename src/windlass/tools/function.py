@@ -33,7 +33,7 @@ from windlass.logs import get_logger
 from windlass.ports import CallerRun
 from windlass.tools.process_calls import FunctionAddress, locate_function
 from windlass.tools.run_context import RunContext
-from windlass.tools.schemas import ParameterList, is_short_type, object_schema
+from windlass.tools.schemas import ParameterList, check_question, is_short_type, object_schema
 from windlass.tools.signature import (
     DocstringParts,
     ToolFunction,
@@ -291,16 +291,14 @@ def _build_tool(
         options.get("effect", "write"),
         tuple(label for label in _LABELS if options.get(label)),
         undo=_undo_effect(options.get("undo")),
-        question=_check_question(name, options.get("question", ""), schema),
+        question=check_question(name, options.get("question", ""), schema),
     )
     _check_functions(options, spec)
     address = None
     if options.get("executor") == "process":
         spec = msgspec.structs.replace(spec, isolated=True)
-        is_plain = signature.parameters is None
-        address = locate_function(
-            fn, name, takes_context=signature.takes_context, is_plain=is_plain
-        )
+        has_context, is_plain = signature.takes_context, signature.parameters is None
+        address = locate_function(fn, name, takes_context=has_context, is_plain=is_plain)
     return Tool(
         spec,
         fn,
@@ -316,20 +314,6 @@ def _build_tool(
         undo=options.get("undo"),
         snapshot=options.get("snapshot"),
     )
-
-
-def _check_question(name: str, question: str, schema: Mapping[str, Any]) -> str:
-    """Return the template of a tool's question. Raises ConfigError if a call could not fill it."""
-    known = frozenset(schema.get("properties", {}))
-    try:
-        parsed = string.Formatter().parse(question)
-        named = {place for _, place, _, _ in parsed if place is not None}
-    except ValueError as error:
-        raise ConfigError(f"tool {name!r}: its question is not a template: {error}") from None
-    for place in sorted(named - known):
-        near = suggest_names(place, known)
-        raise ConfigError(f"tool {name!r}: its question names {place!r}, not a parameter.{near}")
-    return question
 
 
 def _undo_effect(undo: "Tool[..., Any] | ToolFunction | None") -> Effect | Literal[""]:

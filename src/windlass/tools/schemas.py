@@ -5,6 +5,7 @@ handles all types that it knows. pydantic handles its own types, and is imported
 annotation needs it, so programs that do not use it never wait for it.
 """
 
+import string
 import types
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -347,3 +348,17 @@ def _type_schema(given: object, name: str, tool: str) -> Node:
             f"tool {tool!r}: parameter {name!r} has the unknown type {written!r}.{near}"
         )
     return {"type": json_type} if json_type else {}
+
+
+def check_question(name: str, question: str, schema: Mapping[str, Any]) -> str:
+    """Return the template of a tool's question. Raises ConfigError if a call could not fill it."""
+    known = frozenset(schema.get("properties", {}))
+    try:
+        parsed = string.Formatter().parse(question)
+        named = {place for _, place, _, _ in parsed if place is not None}
+    except ValueError as error:
+        raise ConfigError(f"tool {name!r}: its question is not a template: {error}") from None
+    for place in sorted(named - known):
+        near = suggest_names(place, known)
+        raise ConfigError(f"tool {name!r}: its question names {place!r}, not a parameter.{near}")
+    return question
