@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from proof.fleet.proxy import Fault, FaultProxy
 from proof.fleet.workers import FleetPlace, WorkerSlot
+from windlass.journals.postgres.config import LEASE_S
 
 PAUSE_S = (0.3, 1.5)
 """Between two faults."""
@@ -45,6 +46,7 @@ class FaultMaker:
         self._acts: dict[str, tuple[int, FaultAct]] = {
             "killed": (6, self._kill),
             "stopped and woken": (3, self._pause),
+            "stopped beyond its lease, and woken": (1, self._pause_long),
             "cut from the database": (2, self._cut_database),
             "silently cut from the database": (2, self._silence_database),
             "slow link to the database": (1, self._slow_database),
@@ -104,6 +106,11 @@ class FaultMaker:
     async def _pause(self, slot: WorkerSlot) -> None:
         slot.pause()
         await asyncio.sleep(self._duration_s())
+        slot.go_on()
+
+    async def _pause_long(self, slot: WorkerSlot) -> None:
+        slot.pause()
+        await asyncio.sleep(LEASE_S * self._random.uniform(1.2, 1.8))
         slot.go_on()
 
     async def _replace(self, slot: WorkerSlot) -> None:

@@ -191,6 +191,11 @@ async def test_a_lock_that_is_missing_once_or_before_a_renewal_is_no_death(dsn: 
         try:
             seen = await rows.find_silent(server)
             assert [*seen] == ["another"], "the one that lives is not suspected"
+            missed = "UPDATE windlass.workers SET renewed = {} WHERE id = 'another'"
+            await server.execute(missed.format("pg_postmaster_start_time() - interval '1 s'"))
+            assert await rows.find_silent(server) == {}, "it may not have come back yet"
+            await server.execute(missed.format("clock_timestamp()"))
+            seen = await rows.find_silent(server)
             await server.execute("UPDATE windlass.workers SET renewed = renewed + interval '1 ms'")
             assert await rows.bury(server, seen) == []
             assert await rows.bury(server, await rows.find_silent(server)) == ["another"]
