@@ -49,7 +49,7 @@ PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
     "fleet": (1_340, 7),
     "gates": (4_150, 23),
     "http": (930, 7),
-    "journals": (10_900, 59),
+    "journals": (11_750, 65),
     "knowledge": (2_750, 16),
     "models": (9_650, 61),
     "notebook": (250, 2),
