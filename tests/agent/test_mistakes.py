@@ -1,5 +1,6 @@
 """What a caller gets wrong is refused when it is said, with a sentence that helps."""
 
+import copy
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from windlass import (
     Compaction,
     ConfigError,
     Hydration,
+    ImagePart,
     Limits,
     LoopPolicy,
     ModelOptions,
@@ -22,7 +24,9 @@ from windlass import (
     Question,
     RetryPolicy,
     SessionLimits,
+    TextPart,
     Timeouts,
+    UserMessage,
     answer,
     tool,
 )
@@ -164,7 +168,13 @@ def test_a_name_of_no_journal_explains_itself(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("option", "right"),
-    [("system_prompt", "instructions"), ("max_usd", "usd"), ("journl", "journal")],
+    [
+        ("system_prompt", "instructions"),
+        ("max_usd", "usd"),
+        ("journl", "journal"),
+        ("deps_type", "Toolbox"),
+        ("message_history", "messages"),
+    ],
 )
 async def test_an_option_that_does_not_exist_is_named_as_it_is_called_here(
     option: str, right: str
@@ -173,6 +183,44 @@ async def test_an_option_that_does_not_exist_is_named_as_it_is_called_here(
         UNTYPED(ScriptedModel([]), **{option: "x"})
     with pytest.raises(ConfigError, match=f"no option '{option}'"):
         await UNTYPED(ScriptedModel(["Hello."])).run("Hi.", **{option: "x"})
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("tool", "Write @tool above the function, and Agent(model, tools=[function])"),
+        ("system_prompt", "Write Agent(model, instructions=function)"),
+        ("run_stream", "Write async with agent.stream(prompt) as events"),
+        ("invoke", "Write agent.run_sync(prompt)"),
+    ],
+)
+def test_a_method_of_another_library_says_what_to_write_here(name: str, right: str) -> None:
+    """U6."""
+    agent: Any = Agent(ScriptedModel([]))
+    with pytest.raises(AttributeError) as raised:
+        getattr(agent, name)
+    assert str(raised.value) == f"'Agent' object has no attribute {name!r}. {right}"
+
+
+async def test_attributes_of_results_and_streams_elsewhere_say_what_to_write_here() -> None:
+    """U6. An attribute that no library has is missing as usual."""
+    async with Agent(ScriptedModel(["Hello."])).stream("Hi.") as events:
+        stream: Any = events
+        with pytest.raises(AttributeError, match=r"Write events\.text\(\)"):
+            _ = stream.stream_text
+    result: Any = events.result
+    with pytest.raises(AttributeError, match=r"has no attribute 'data'\. Write result\.output"):
+        _ = result.data
+    assert not hasattr(result, "nothing")
+    assert copy.copy(result) == result
+
+
+async def test_a_prompt_may_be_a_list_of_strings_and_parts() -> None:
+    """U6."""
+    image = ImagePart("image/png", b"png")
+    with ScriptedModel(["A crane."]) as model:
+        await Agent(model).run(["What is this?", image])
+    assert [*model.prompts[0].messages] == [UserMessage((TextPart("What is this?"), image))]
 
 
 @pytest.mark.parametrize(

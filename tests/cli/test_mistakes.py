@@ -13,6 +13,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no prompt": (("run", "-m", "openai-chat:m"), 2, "the prompt is empty"),
     "no model": (("run", "go"), 2, "no model is configured: set ANTHROPIC_API_KEY"),
     "no such flag": ((*RUN, "--modle", "x"), 2, "No such option '--modle'"),
+    "another program's flag": ((*RUN, "--json"), 2, "Did you mean '--output-format json'?"),
     "a provider that is not": (("run", "-m", "opnai:x", "go"), 2, "Did you mean openai"),
     "no provider": (("run", "-m", "gpt-5", "go"), 2, "names no provider"),
     "no key": (("run", "-m", "anthropic:claude-sonnet-5", "go"), 2, "Set ANTHROPIC_API_KEY"),

@@ -17,6 +17,7 @@ from windlass.agent.driving import SessionDriver
 from windlass.agent.event_stream import EventStream, StreamBlock
 from windlass.agent.handles import RunHandle, RunStarter
 from windlass.agent.options import (
+    OTHER_METHODS,
     AgentOptions,
     PromptInput,
     RunOptions,
@@ -30,18 +31,21 @@ from windlass.core.events import Event, SteeringGiven
 from windlass.core.limits import Limits
 from windlass.core.result import OutputT, RunResult, raise_if_failed
 from windlass.core.session_summary import check_session, check_text
+from windlass.core.suggestions import ForeignNames
 from windlass.core.verdicts import PersonAnswer
 from windlass.ports import GivenJournal, Model, Watcher
 from windlass.runtime.driver import Opening
 from windlass.tools.function import Tool
 
 
-class Agent(BuiltAgent, Generic[OutputT]):
+class Agent(BuiltAgent, ForeignNames, Generic[OutputT]):
     """A model with instructions, tools, a gate, limits and a journal.
 
     An agent holds no conversation: sessions live in the journal, and any agent with the same setup
     can continue them, in any process.
     """
+
+    foreign_names = OTHER_METHODS
 
     def __init__(
         self,

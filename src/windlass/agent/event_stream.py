@@ -6,10 +6,10 @@ before it. The text of a reply is in the last value exactly once, however many a
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Never
+from typing import TYPE_CHECKING, ClassVar, Generic, Never
 
 from typing_extensions import override
 
@@ -26,6 +26,7 @@ from windlass.core.events import (
 from windlass.core.live_batch import EventBuffer
 from windlass.core.reply_hold import WITHHELD_PART
 from windlass.core.result import OutputT, RunResult
+from windlass.core.suggestions import ForeignNames
 from windlass.core.verdicts import Deny
 from windlass.runtime.leftover_tasks import wait_until_done
 
@@ -109,8 +110,14 @@ async def follow_text(events: AsyncIterator[Event]) -> AsyncGenerator[str]:
         await wait_until_done(taking)
 
 
-class EventStream(AsyncIterator[Event], Generic[OutputT]):
+class EventStream(AsyncIterator[Event], ForeignNames, Generic[OutputT]):
     """The events of one run, as an async iterator. After the last one, `result` can be read."""
+
+    foreign_names: ClassVar[Mapping[str, str]] = {
+        "get_output": "events.result.output, after the block",
+        "stream_output": "events.text()",
+        "stream_text": "events.text()",
+    }
 
     def __init__(self, capacity: int = BUFFER_EVENTS_MAX) -> None:
         self._capacity = capacity

@@ -31,7 +31,13 @@ KEY_CHARS_MIN = 8
 
 OTHER_NAMES = {
     "api_key": "key",
+    "checkpointer": "journal",
+    "deps": "tools=Toolbox([…], deps=…), and toolbox.with_deps(…) for other ones",
+    "deps_type": "RunContext[…] in the tool, and tools=Toolbox([…], deps=…)",
     "functions": "tools",
+    "guardrails": "gate",
+    "handoffs": "tools=[delegate(agent)]",
+    "max_iterations": "limits=Limits(steps=…)",
     "max_steps": "limits=Limits(steps=…)",
     "max_tokens": "limits=Limits(tokens=…)",
     "max_turns": "limits=Limits(steps=…)",
@@ -40,18 +46,42 @@ OTHER_NAMES = {
     "memory": "journal or knowledge",
     "message_history": "messages",
     "model_settings": "options=ModelOptions(…)",
+    "output_validator": "output_type, or a gate that judges replies",
     "policy": "gate",
+    "prompt": "instructions",
+    "result_type": "output_type",
     "session_id": "session",
     "system": "instructions",
     "system_prompt": "instructions",
+    "thread_id": "session",
     "temperature": "options=ModelOptions(temperature=…)",
     "timeout": "limits=Limits(seconds=…) or timeouts",
+    "toolsets": "tools",
+    "usage_limits": "limits=Limits(…)",
 }
 """What options are called elsewhere."""
+_TOOLS = "@tool above the function, and Agent(model, tools=[function])"
+_STREAM = "async with agent.stream(prompt) as events"
+OTHER_METHODS = {
+    "ainvoke": "await agent.run(prompt)",
+    "astream": _STREAM,
+    "chat": "agent.run(prompt, session=…)",
+    "instructions": "Agent(model, instructions=function)",
+    "invoke": "agent.run_sync(prompt)",
+    "iter": _STREAM,
+    "output_validator": "Agent(model, output_type=…), or a gate that judges replies",
+    "run_stream": _STREAM,
+    "run_stream_events": _STREAM,
+    "run_streamed": _STREAM,
+    "system_prompt": "Agent(model, instructions=function)",
+    "tool": _TOOLS,
+    "tool_plain": _TOOLS,
+}
+"""What methods of an agent are called elsewhere, and what to write here."""
 
 EarlierMessage: TypeAlias = Message | Mapping[str, Any]
 """A message of Windlass, or a chat message in the JSON of OpenAI or Anthropic."""
-PromptInput: TypeAlias = str | Sequence[ContentPart]
+PromptInput: TypeAlias = str | Sequence[str | ContentPart]
 Secrets: TypeAlias = Mapping[str, str] | Collection[str] | Mask
 """Secret values, with or without names; or a mask of your own, which is used as it is."""
 
@@ -217,12 +247,14 @@ def check_prompt(prompt: PromptInput) -> tuple[ContentPart, ...]:
         if isinstance(prompt, str):
             parts = (TextPart(prompt),)
         else:
-            parts = tuple(prompt)
+            parts = tuple(TextPart(part) if isinstance(part, str) else part for part in prompt)
         msgspec.convert(msgspec.to_builtins(parts), type=tuple[ContentPart, ...])
         # Not all text can be encoded, for example half of a surrogate pair.
         msgspec.json.encode(parts)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"the prompt must be a str or a list of parts: {error}") from None
+        raise ConfigError(
+            f"the prompt must be a str, or a list of strings and parts: {error}"
+        ) from None
     if all(isinstance(part, TextPart) and not part.text.strip() for part in parts):
         raise ConfigError("the prompt is empty")
     return parts

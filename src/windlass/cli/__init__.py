@@ -65,6 +65,8 @@ class LazyCommands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise _suggest_format(error) from None
         except WindlassError as error:
             raise _error_with_code(str(error), exit_code_for(error)) from error
         except KeyboardInterrupt:
@@ -73,6 +75,14 @@ class LazyCommands(click.Group):
             if error.errno == errno.EPIPE:
                 raise  # The reader of our output has gone; click then exits quietly.
             raise _file_error(error) from error
+
+
+def _suggest_format(error: click.NoSuchOption) -> click.UsageError:
+    """Some commands have `--json`; those with more than one format of JSON have another option."""
+    options = error.ctx.command.params if error.ctx is not None else ()
+    if error.option_name == "--json" and any("--output-format" in each.opts for each in options):
+        return click.UsageError(f"{error.message} Did you mean '--output-format json'?", error.ctx)
+    return error
 
 
 def _file_error(error: OSError) -> click.ClickException:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Generic, cast
+from typing import Any, ClassVar, Generic, cast
 
 import msgspec
 from typing_extensions import TypeVar, override
@@ -15,6 +15,7 @@ from windlass.core.messages import Ledger, Message, ToolCall, Usage
 from windlass.core.rich_display import DisplayCard, RichDisplay, Tone
 from windlass.core.setup import digest
 from windlass.core.state import State
+from windlass.core.suggestions import ForeignNames
 
 OutputT = TypeVar("OutputT", default=str)
 """What a run gives back: text, unless the agent has an output type."""
@@ -52,8 +53,15 @@ class Question(RichDisplay):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult(RichDisplay, Generic[OutputT]):
+class RunResult(RichDisplay, ForeignNames, Generic[OutputT]):
     """All that a run did, said and paid for. Nothing of it is lost when the run ends early."""
+
+    foreign_names: ClassVar[Mapping[str, str]] = {
+        "data": "result.output",
+        "final_output": "result.output",
+        "response": "result.text",
+        "to_input_list": "agent.run(prompt, session=result.session_id) to continue",
+    }
 
     outcome: Outcome
     reason: str

@@ -1,7 +1,7 @@
 """Suggest names for one that was mistyped: "Did you mean …?"."""
 
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, ClassVar, Never
 
 import msgspec
 
@@ -27,6 +27,23 @@ def suggest_names(name: str, names: Iterable[str]) -> str:
     if names:
         return f" Known: {', '.join(names[:20])}."
     return ""
+
+
+class ForeignNames:
+    """Says what to write here if an attribute is asked for that other libraries have."""
+
+    __slots__ = ()
+
+    foreign_names: ClassVar[Mapping[str, str]] = {}
+    """What attributes are called elsewhere, and what to write instead."""
+
+    if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
+
+        def __getattr__(self, name: str) -> Never:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if instead := self.foreign_names.get(name):
+                message = f"{message}. Write {instead}"
+            raise AttributeError(message, name=name, obj=self)
 
 
 def _check_arguments(owner: str, given: Iterable[str], known: Collection[str]) -> None:
