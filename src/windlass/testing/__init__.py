@@ -38,9 +38,11 @@ if TYPE_CHECKING:
         FailingJournal as FailingJournal,
         HungJournal as HungJournal,
         PowerCut as PowerCut,
+        PowerCutEnd as PowerCutEnd,
         PowerCutJournal as PowerCutJournal,
         RealTimeJournal as RealTimeJournal,
         WaitingJournal as WaitingJournal,
+        cut_power_everywhere as cut_power_everywhere,
     )
     from windlass.testing.gates import (
         BrokenGate as BrokenGate,
@@ -106,8 +108,8 @@ LAZY_MODULES: LazyModules = {
     "windlass.testing.events": "Trace check_trace",
     "windlass.testing.fault_server": "FaultServer ReceivedRequest serve_in_thread",
     "windlass.testing.faults": (
-        "BareJournal FailingJournal HungJournal PowerCut PowerCutJournal RealTimeJournal "
-        "WaitingJournal"
+        "BareJournal FailingJournal HungJournal PowerCut PowerCutEnd PowerCutJournal "
+        "RealTimeJournal WaitingJournal cut_power_everywhere"
     ),
     "windlass.testing.gates": "BrokenGate FixedGate GateConformance",
     "windlass.testing.journals": "JournalConformance",

@@ -7,18 +7,25 @@ reports its end. A wrapper has the methods of its journal, and may wrap a store 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 from typing_extensions import override
 
-from windlass.core.errors import JournalFailed
+from windlass.core.errors import JournalFailed, WindlassError
 from windlass.core.events import Fact
 from windlass.core.session_summary import SessionSummary
+from windlass.journals.memory import MemoryJournal
 from windlass.ports import GivenJournal, Journal, Lease
 from windlass.testing.clock import VirtualLoop
 
 T = TypeVar("T")
+WorldT = TypeVar("WorldT")
+EndT = TypeVar("EndT")
+Scenario = Callable[[GivenJournal, WorldT], Awaitable[EndT]]
+"""What a process does from its start on. It gets a journal, and what outlives the process."""
 JournalMethod = Callable[..., Awaitable[Any]]
 
 _METHODS_WITHOUT_DISK = ("lease", "visit", "is_leased", "wait_for_append", "wait_for_mail")
@@ -79,7 +86,9 @@ class BareJournal:
 class PowerCutJournal(JournalWrapper):
     """Dies at append number `at`, before or after the write. Every later call raises PowerCut.
 
-    Its leases are released at that moment, as those of a dead process are.
+    Its leases are released at that moment, as those of a dead process are. A run that was cut
+    raises RunFailed, as it does for any journal that fails; in a `with` block, leaving the block
+    raises PowerCut, wherever the cut was.
     """
 
     def __init__(
@@ -91,6 +100,18 @@ class PowerCutJournal(JournalWrapper):
         self._at = at
         self._when = when
         self._leases: list[Lease] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        if self.dead and (error is None or isinstance(error, WindlassError)):
+            raise PowerCut(f"{self._when} append {self._at}") from error
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         self._check_alive()
@@ -142,6 +163,49 @@ class PowerCutJournal(JournalWrapper):
     def _check_alive(self) -> None:
         if self.dead:
             raise PowerCut(f"dead since append {self._at}")
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCutEnd(Generic[EndT]):
+    """How a scenario ended after one power cut and a restart."""
+
+    at: int
+    """The number of the append, from 1."""
+    when: Literal["before", "after"]
+    end: EndT
+
+
+async def cut_power_everywhere(
+    scenario: Scenario[WorldT, EndT],
+    *,
+    world: Callable[[], WorldT],
+    journal: Callable[[], GivenJournal] = MemoryJournal,
+) -> list[PowerCutEnd[EndT]]:
+    """Cut the power before and after every append of a scenario, and restart it each time.
+
+    The scenario must take up what it finds, as a process does: `agent.run(…, session=…, key=…)`
+    begins a run or resumes it. `world` makes what outlives the process, such as the effects of
+    tools, and `journal` makes a new store; both are called for each cut. Returns how each restart
+    ended. Raises AssertionError if one of them ends otherwise than the scenario does uncut.
+    """
+    whole = PowerCutJournal(journal(), at=0)
+    expected = await scenario(whole, world())
+    ends: list[PowerCutEnd[EndT]] = []
+    for at in range(1, whole.appends + 1):
+        for when in ("before", "after"):
+            store, outside = journal(), world()
+            try:
+                with PowerCutJournal(store, at, when) as dying:
+                    await scenario(dying, outside)
+            except PowerCut:
+                pass
+            ends.append(PowerCutEnd(at, when, await scenario(store, outside)))
+    different = [
+        f"cut {cut.when} append {cut.at}: {cut.end!r}" for cut in ends if cut.end != expected
+    ]
+    if different:
+        raise AssertionError(f"uncut, it ends as {expected!r}; " + "; ".join(different))
+    return ends
 
 
 class WaitingJournal(JournalWrapper):
