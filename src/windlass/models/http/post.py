@@ -88,8 +88,7 @@ async def post_sse(
     progress = progress or ReplyProgress()
     if signer is not None:
         headers = {**headers, **await signer.sign_request(url, body)}
-    loop = asyncio.get_running_loop()
-    began_at = loop.time()
+    began_at = asyncio.get_running_loop().time()
     try:
         sent = {"Accept": "text/event-stream", **headers}
         response = await send_request(
@@ -110,7 +109,10 @@ async def post_sse(
         finally:
             _leave_response(response, reply_ended=progress.ended)
     except (HttpError, TimeoutError) as error:
-        raise _network_error(error, target, timeouts, loop.time() - began_at) from None
+        fault = _network_error(error, target, timeouts, began_at)
+    else:
+        return
+    raise fault  # Without its context, whose traceback holds the headers, and so the key.
 
 
 async def _read_chunk(response: Response, progress: ReplyProgress) -> bytes:
@@ -203,7 +205,7 @@ def _refusal_error(response: Response, body: bytes, target: RequestTarget) -> Mo
 
 
 def _network_error(
-    error: HttpError | TimeoutError, target: RequestTarget, timeouts: Timeouts, elapsed_s: float
+    error: HttpError | TimeoutError, target: RequestTarget, timeouts: Timeouts, began_at: float
 ) -> ModelError:
     """Return what went wrong in the network. Wrong certificates and URLs are not worth a retry."""
     host = _host_name(target)
@@ -212,6 +214,7 @@ def _network_error(
         return ModelError("network", f"{target.vendor}: {problem}")
     match error.problem:
         case "broken":
+            elapsed_s = asyncio.get_running_loop().time() - began_at
             message = (
                 f"{target.vendor}: {host} closed the connection in the middle of its reply, after "
                 f"{elapsed_s:.1f} s. {_FIX_INCOMPLETE}"
