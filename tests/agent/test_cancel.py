@@ -23,9 +23,10 @@ from windlass import (
 from windlass.core.events import CallFinished, CallLate, CallStarted, Event
 from windlass.core.fold.run import fold
 from windlass.core.messages import ToolResults
+from windlass.core.moves import ClearedCall
 from windlass.core.verdicts import Verdict
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import GateRequest, World
+from windlass.ports import CallContext, GateRequest, World
 from windlass.runtime import driver
 from windlass.runtime.in_flight import InFlight
 from windlass.runtime.recorder import Recorder
@@ -33,6 +34,7 @@ from windlass.testing import (
     FailingJournal,
     FixedGate,
     HungJournal,
+    RecordingTools,
     ScriptedModel,
     VirtualClock,
     WaitingJournal,
@@ -309,6 +311,20 @@ async def test_a_thread_that_cannot_be_stopped_is_reported_as_still_running() ->
         assert end.still_running == ("c1_0",)
     (late,) = [fact for fact in facts if isinstance(fact, CallLate)]
     assert late.result.text.endswith("it returned: paid")
+
+
+async def test_nothing_is_requested_once_a_call_has_cancelled_its_run(clock: VirtualClock) -> None:
+    """C2: although the loop reaches the next request before the driver could stop it."""
+
+    def stop(_cleared: ClearedCall, _context: CallContext) -> str:
+        agent.cancel(SESSION)
+        return "too late"
+
+    model = ScriptedModel([call("stop", {}), [say("Paid for.")]])
+    agent = Agent(model, tools=RecordingTools({"stop": stop}), clock=clock)
+    result = await agent.run("Go.", session=SESSION)
+    await agent.aclose()
+    assert (result.outcome, model.requests) == ("cancelled", 1)
 
 
 async def test_a_call_that_had_ended_is_not_reported_as_running(clock: VirtualClock) -> None:

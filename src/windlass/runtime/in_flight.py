@@ -137,6 +137,11 @@ class InFlight(msgspec.Struct):
     _starts_recorded_at: float = 0.0
     """When the starts of the latest calls were on record, by the clock of the event loop."""
 
+    @property
+    def must_stop(self) -> bool:
+        """Whether the run is cancelled or out of time."""
+        return self.stopped_at is not None and self.stopped_at.done()
+
     def keep_leftover(self, work: "asyncio.Future[Any]") -> None:
         """Note that something of a call runs on, until it is over."""
         self.leftovers.add(work)

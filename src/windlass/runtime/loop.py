@@ -67,11 +67,15 @@ async def run_loop(  # noqa: C901 - an arm per move
     of a task that can be abandoned: what would end the program ends the run first.
     """
     try:
-        if in_flight.stopped_at is not None and in_flight.stopped_at.done():
+        if in_flight.must_stop:
             raise asyncio.CancelledError
         while True:
             state = recorder.state
             move = decide(state)
+            # Found out here, because a move may begin, and send a request, without a turn of the
+            # event loop in which this task could be cancelled.
+            if in_flight.must_stop and not isinstance(move, FinalMove):
+                raise asyncio.CancelledError
             # A request and a call write what is staged with their own first fact, in one append.
             if in_flight.is_releasing or not isinstance(move, RequestReply | RunCalls):
                 await recorder.flush()
