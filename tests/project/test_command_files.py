@@ -29,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_project_offers_its_commands_only_once_it_is_trusted(home: Path, tmp_path: Path) -> None:
-    """W6: and the person who trusts it is told of each; a changed file is another project."""
+    """U2: and the person who trusts it is told of each; a changed file is another project."""
     project = tmp_path / "project"
     project.mkdir()
     write_command(project, "fix.md", "---\ndescription: mend it\n---\nFix issue $1.")
