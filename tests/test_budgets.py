@@ -19,26 +19,26 @@ from proof.budgets.code_measures import (
 from proof.budgets.run_measures import measure_runs
 
 RUN_BUDGETS: Mapping[str, float] = {
-    "functions of a run over HTTP": 535,  # aim: 380
-    "files of a run over HTTP": 101,  # aim: 75
+    "functions of a run over HTTP": 571,  # aim: 380
+    "files of a run over HTTP": 105,  # aim: 75
     "place of the loop in a run over HTTP": 153,  # aim: 90
-    "functions of a scripted run": 359,
+    "functions of a scripted run": 367,
     "files of a scripted run": 70,
-    "place of the loop in a scripted run": 122,  # aim: 90
-    "functions of a served run": 780,  # aim: 520
+    "place of the loop in a scripted run": 128,  # aim: 90
+    "functions of a served run": 825,  # aim: 520
     "files of a served run": 157,  # aim: 105
-    "Python calls of a step": 1_195,  # aim: 1,000
+    "Python calls of a step": 982,
     "modules of a first run": 136,  # aim: 120
 }
 """What a run costs: a prompt, a call of a tool, a text. A first run has a prompt and a text."""
 
 SHAPE_BUDGETS: Mapping[str, float] = {
-    "lines": 123_000,
-    "modules": 716,
-    "import lines, %": 9.2,  # aim: 6.5
-    "functions used in one place, %": 30.1,  # aim: 24
-    "longest chain of imports": 57,  # aim: 30
-    "file names used five times or more": 1,  # aim: 0
+    "lines": 129_500,
+    "modules": 696,
+    "import lines, %": 9.1,  # aim: 6.5
+    "functions used in one place, %": 29.9,  # aim: 24
+    "longest chain of imports": 60,  # aim: 30
+    "file names used five times or more": 0,
 }
 
 PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
@@ -47,7 +47,7 @@ PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
     "core": (15_000, 77),
     "evaluation": (5_820, 27),
     "fleet": (1_340, 7),
-    "gates": (4_150, 23),
+    "gates": (4_190, 24),
     "http": (930, 7),
     "journals": (11_750, 65),
     "knowledge": (2_750, 16),
@@ -57,7 +57,7 @@ PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
     "project": (4_150, 23),
     "readers": (800, 5),
     "runtime": (4_450, 17),
-    "server": (20_500, 108),
+    "server": (21_050, 109),
     "telemetry": (1_130, 8),
     "testing": (5_680, 27),
     "tools": (16_250, 85),
