@@ -12,7 +12,7 @@ from windlass import Agent, tool
 from windlass.core.events import CallAnswered
 from windlass.gates import ask
 from windlass.journals import MemoryJournal
-from windlass.server.access import TeamGrant
+from windlass.server.access import Caller, TeamGrant
 from windlass.server.dispatch import all_routes
 from windlass.server.messages import StreamReply
 from windlass.server.tokens import CACHE_S, SIGN_INS_AT_ONCE, TokenStore
@@ -222,7 +222,24 @@ async def test_a_browser_is_signed_out_when_the_token_ends_that_it_signed_in_wit
     for day in range(1, 20):
         now[0] = 1_000.0 + day * 86_400.0
         assert await tokens.authenticate_browser(browser.cookie, browser.page_key), day
+    listed = {one.kind: one.expires for one in await tokens.list_tokens()}
+    assert listed["browser"] == listed["token"] == made.record.expires
     now[0] = 1_000.0 + 20 * 86_400.0
+    assert await tokens.authenticate_browser(browser.cookie, browser.page_key) is None
+
+
+@pytest.mark.contract("W5")
+async def test_a_login_code_signs_a_browser_in_for_no_longer_than_its_caller_is_valid() -> None:
+    """A caller of an identity provider has no token here: its own end is all that counts."""
+    now = [1_000.0]
+    tokens = TokenStore(MemoryJournal(), lambda: now[0])
+    end = 1_000.0 + 20 * 86_400.0
+    code = await tokens.create_login(Caller("ann", frozenset({"start"}), expires=end))
+    browser = await tokens.exchange_login(code)
+    for day in range(1, 20):
+        now[0] = 1_000.0 + day * 86_400.0
+        assert await tokens.authenticate_browser(browser.cookie, browser.page_key), day
+    now[0] = end
     assert await tokens.authenticate_browser(browser.cookie, browser.page_key) is None
 
 
