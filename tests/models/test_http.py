@@ -390,7 +390,12 @@ async def test_a_machine_without_files_is_told_apart(monkeypatch: pytest.MonkeyP
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", refuse)
-    assert is_out_of_files(await expect_error("http://127.0.0.1:9/v1"))
+    error = await expect_error("http://127.0.0.1:9/v1")
+    assert is_out_of_files(error)
+    assert "file descriptor" in str(error)
+    assert error.__context__ is None
+    assert error.__cause__ is not None
+    assert error.__cause__.__traceback__ is None
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,13 @@ then the rest of the response is read in the background, and the connection is u
 """
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from windlass.core.errors import ModelError
+from windlass.core.errors import ModelError, is_out_of_files
 from windlass.core.rate_limits import RateLimits
 from windlass.http.client import send_request
 from windlass.http.connection import Response
@@ -209,6 +211,11 @@ def _network_error(
 ) -> ModelError:
     """Return what went wrong in the network. Wrong certificates and URLs are not worth a retry."""
     host = _host_name(target)
+    if is_out_of_files(error):
+        shortage = ModelError("network", f"{target.vendor}: no file descriptor left for {host}")
+        # What the runtime knows it by. A fresh one, because it must not hold the request either.
+        shortage.__cause__ = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return shortage
     if not isinstance(error, HttpError):
         problem = f"{host} accepted no connection within {timeouts.connect_s:g} s"
         return ModelError("network", f"{target.vendor}: {problem}")
