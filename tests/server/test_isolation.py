@@ -202,6 +202,19 @@ async def test_nothing_of_another_caller_is_seen_or_changed(
 
 
 @pytest.mark.contract("A13")
+async def test_a_short_name_is_not_the_full_name_of_what_a_program_ran_for_the_caller() -> None:
+    """Else that session would stand before the one which the caller gave this name."""
+    model = ScriptedModel(["By a program.", "By a request."])
+    agent = Agent(model, name="helper", journal=MemoryJournal())
+    async with run_service(agent) as running:
+        await agent.run("Hi", session="plan", caller="ann")
+        ann = await running.make_client("ann")
+        assert (await ann.get("/runs/plan")).status == 404
+        assert (await ann.post("/runs", {"prompt": "Hi", "session": "plan"})).status == 202
+        assert (await ann.get("/runs/plan")).data["summary"]["session"] == "ann.plan"
+
+
+@pytest.mark.contract("A13")
 async def test_an_attempt_that_comes_too_fast_is_sent_again() -> None:
     """Else a rate limit would pass for a refusal, and the tests above would prove nothing."""
     async with open_world(FAST) as world:
