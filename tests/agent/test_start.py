@@ -21,10 +21,12 @@ from windlass import (
     TextPart,
     tool,
 )
+from windlass.agent.runs import LiveRuns
 from windlass.core.events import MailRefused
 from windlass.core.fold.run import fold
 from windlass.core.mail import PromptMail
 from windlass.core.result import RunFailed
+from windlass.core.state import State
 from windlass.journals.leases import HeldLease
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
@@ -370,3 +372,24 @@ async def test_handles_work_on_a_file(tmp_path: Path) -> None:
             again = await Agent(ScriptedModel([]), journal=other).start("Go.", key="k")
             assert (await again.result()).text == "Done."
         assert (await handle.result()).text == "Done."
+
+
+async def test_a_key_whose_run_ends_while_it_is_looked_up_is_told_of_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D1: the run was open when it was read, and is over when its session is free."""
+    journal = MemoryJournal()
+    agent = make_agent(journal, say("Done."))
+    handle = await agent.start("Go.", session="s", key="order 7")
+    still_open = fold("s", await journal.read("s"))
+    assert still_open.is_active
+    await handle.result()
+    await agent.aclose()
+
+    async def read_state(*_: object) -> State:
+        monkeypatch.undo()
+        return still_open
+
+    monkeypatch.setattr(LiveRuns, "read_state", read_state)
+    again = await make_agent(journal).start("Go.", session="s", key="order 7")
+    assert (again.run, (await again.result()).text) == (1, "Done.")

@@ -465,7 +465,7 @@ class RunStarter(Generic[OutputT]):
         run = state.run.number if state.run else 0
         if state.is_waiting or state.is_paused:
             return self._make_handle(session, run=run)
-        with suppress(SessionBusy):
+        with suppress(SessionBusy, NothingToDo):  # It is driven, or it has ended meanwhile.
             opening = partial(self._openings.open_resumed, consent=False)
             launched = await self._runs.begin(
                 session, opening, on_ended=self._sessions.continue_queue
