@@ -45,7 +45,13 @@ from windlass.testing import FixedGate, ScriptedModel, call, say
 from windlass.tools.function import Reconciliation
 
 __all__ = ["stop_at_the_end"]
-pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("D3")]
+# Each journal is closed after its test, with the process that stands for a service or a worker.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.realtime,
+    pytest.mark.leaves_tasks,
+    pytest.mark.contract("D3"),
+]
 done: list[str] = []
 
 

@@ -259,7 +259,7 @@ async def test_a_run_that_is_stopped_at_once_is_simply_cancelled() -> None:
     assert (result.outcome, result.error, result.recorded) == ("cancelled", None, True)
 
 
-@pytest.mark.parametrize("prompt", ["\ud800", ["hello"], b"bytes", None])
+@pytest.mark.parametrize("prompt", ["\ud800", ["hello", 7], [None], b"bytes", None])
 async def test_a_prompt_that_is_none_is_refused_in_words(prompt: Broken) -> None:
     """A person acts: they must be told what to change, by a ConfigError."""
     with pytest.raises(ForOperator):

@@ -91,7 +91,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
         # The server lets everybody in, so that any password will do.
         name = dsn.replace("postgres:@", f"postgres:{PASSWORD}@")
         assert PASSWORD in name
-        shown = re.sub(r"//postgres:@/(\w+)\?host=(.*)", r"//\2/\1", dsn)
+        shown = re.sub(r"//postgres:@/(\w+)\?host=(.*)", r"///\1?host=\2", dsn)
     else:
         shown = name = str(tmp_path / "kept" / "sessions.db")
     home = str(tmp_path / "home")
