@@ -56,6 +56,7 @@ async def test_one_of_two_drivers_drives(tmp_path: Path) -> None:
     await both(tmp_path, [f"s{at}" for at in range(5)])
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.slow
 @pytest.mark.realtime
 @pytest.mark.leaves_tasks

@@ -84,11 +84,11 @@ async def test_a_call_that_begins_late_asks_first(clock: VirtualClock, was_repla
 
     in_flight = InFlight(still_driving=still_driving)
     in_flight.note_starts()
-    assert (await in_flight.run_if_driving(work())).kind == "value"
+    assert (await in_flight.run_if_driving(work)).kind == "value"
     assert ran == ["ran"], "right after its start was recorded, nothing needs to be asked"
     ran.clear()
     await asyncio.sleep(PROOF_LASTS_S * 2)
-    result = await in_flight.run_if_driving(work())
+    result = await in_flight.run_if_driving(work)
     if was_replaced:
         assert (result.kind, ran) == ("cancelled", ["asked"])
         assert "another driver" in str(result.content)

@@ -168,7 +168,7 @@ class InFlight(msgspec.Struct):
         """Note that the starts of the next calls are on record: no other driver has the session."""
         self._starts_recorded_at = asyncio.get_running_loop().time()
 
-    async def run_if_driving(self, work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+    async def run_if_driving(self, work: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
         """Run a call, unless its start was recorded a while ago and the session is lost meanwhile.
 
         A process that was stopped in between, and resumes now, must ask again.
@@ -177,12 +177,11 @@ class InFlight(msgspec.Struct):
         # The clock of the loop stands still while the machine sleeps; that of the lease does not.
         is_proven = passed_s <= PROOF_LASTS_S and self.is_certain()
         if not is_proven and not await self.still_driving():
-            work.close()
             return ToolResult.from_text(
                 "cancelled", "The call did not start: another driver has taken the session over."
             )
         try:
-            return await work
+            return await work()
         except (KeyboardInterrupt, SystemExit) as error:
             self.note_program_exit(error)
             name = type(error).__name__

@@ -10,12 +10,18 @@ which it was. Threads with event loops of their own share the turn.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import cache, partial
 from threading import Lock
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -164,8 +170,9 @@ def _start_call(
 ) -> None:
     """Run a call in a task of its own, which wakes the wave when it has ended."""
     context = _call_context(cleared, world, recorder, in_flight)
-    work = in_flight.run_if_driving(world.tools.run(cleared, context))
-    task = asyncio.create_task(work if timeout_s is None else _limit_time(timeout_s, work))
+    # No coroutine is made before its task begins, which may be cancelled before that.
+    work = partial(in_flight.run_if_driving, partial(world.tools.run, cleared, context))
+    task = asyncio.create_task(work() if timeout_s is None else _limit_time(timeout_s, work))
     task.add_done_callback(in_flight.parked_calls.announce_change)
     in_flight.running_calls[task] = cleared
 
@@ -213,10 +220,10 @@ async def _leave_parked_calls(in_flight: InFlight) -> Sequence[CallWaiting | Run
     return (*waits, RunResumed(rules=RULES_VERSION)) if in_flight.has_raised_limits else waits
 
 
-async def _limit_time(seconds: float, work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+async def _limit_time(seconds: float, work: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
     try:
         async with asyncio.timeout(seconds):
-            return await work
+            return await work()
     except TimeoutError:
         return ToolResult.from_text("timed_out", f"The tool timed out after {seconds:g} s.")
 
