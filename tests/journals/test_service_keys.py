@@ -42,7 +42,7 @@ def test_a_signature_is_for_one_key_one_purpose_and_one_value(tmp_path: Path) ->
     for values in (("sc", "all", 1.5), ("s", "call", 2.5), ("s", "call"), ("s", b"call", 1.5)):
         assert not worker.is_valid(signature, "answer", *values)
     key_id, _, digits = signature.partition(".")
-    # One in 256 signatures ends with these digits already.
+    # The last byte of a signature is below 16, so that some end with these digits already.
     last = "01" if digits.endswith("00") else "00"
     wrong = ("", key_id, digits, f"{key_id}.", f"{key_id}.xyz", f"{key_id}.{digits[:-2]}{last}")
     for changed in wrong:

@@ -152,13 +152,20 @@ async def read_until_stopped(
 
 
 @pytest.mark.contract("A3", "A6")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda each: each.name)
-async def test_a_response_survives_the_end_of_its_service(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+async def test_a_service_that_is_asked_to_end_finishes_its_replies(tmp_path: Path) -> None:
+    """A deploy cuts no reply, so that nothing is paid for twice."""
+    served = await start_process(tmp_path)
+    seen = await read_until_stopped(served, 7, signal.SIGTERM)
+    assert seen[-1].type == "response.completed"
+    assert [item.status for item in seen[-1].response.output] == ["completed"]
+    assert seen[-1].response.output_text.split() == WORDS.split()
+
+
+@pytest.mark.contract("A3", "A6")
+async def test_a_response_survives_the_end_of_its_service(tmp_path: Path) -> None:
     """What the stopped attempt had said stays an incomplete message; the next one is whole."""
     served = await start_process(tmp_path)
-    seen = await read_until_stopped(served, 7, number)
+    seen = await read_until_stopped(served, 7, signal.SIGKILL)
     assert seen[-1].type == "response.output_text.delta"
     again = await start_process(tmp_path)
     try:

@@ -188,7 +188,7 @@ async def test_failures_are_told_and_tracebacks_are_logged(
         return object()
 
     box = Toolbox([crash, leave, aleave, stop, quit_, ask_again, odd])
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG, logger="windlass"):
         crashed = await use(box, "crash")
     assert (crashed.kind, crashed.text) == ("error", "KeyError: 'left'")
     assert "Traceback" in caplog.text
