@@ -319,6 +319,9 @@ async def test_the_last_event_counts_without_its_blank_line() -> None:
         ("https://api.x.ai/v1", {"HTTPS_PROXY": "http://p:1", "no_proxy": "*"}, None),
         ("http://localhost:11434/v1", {"http_proxy": "http://p:1"}, None),
         ("http://127.0.0.1:8000/v1", {"all_proxy": "http://p:1"}, None),
+        ("http://[::1]:8000/v1", {"all_proxy": "http://p:1"}, None),
+        ("http://127.example.com/v1", {"all_proxy": "http://p:1"}, "http://p:1"),
+        ("http://localhost.example.com/v1", {"all_proxy": "http://p:1"}, "http://p:1"),
         ("https://api.x.ai/v1", {}, None),
     ],
 )

@@ -64,8 +64,11 @@ async def send_request(
     address = parse_url(url) if isinstance(url, str) else url
     via = parse_proxy(proxy) if proxy and not addresses else None
     head = _encode_head(method, address, headers, body, via)
-    pool = await _loop_pool()
-    connection = await pool.open(address, via, addresses, connect_s)
+    loop = asyncio.get_running_loop()
+    if loop not in _pools:
+        opener = _open_pool(loop)
+        _pools[loop] = await anext(opener), opener
+    connection = await _pools[loop][0].open(address, via, addresses, connect_s)
     return await connection.exchange(method, head, body or b"")
 
 
@@ -135,26 +138,21 @@ class HttpPool:
         return connection
 
     def _take_idle(self, route: Route) -> Connection | None:
+        """Return a connection that the server still holds, as far as this machine knows."""
         kept = self._idle.get(route)
         while kept:
             connection = kept.pop()
-            if self._is_usable(connection):
-                return connection
+            transport = connection.transport
+            is_old = self._loop.time() - connection.idle_since > IDLE_S
+            if transport is not None and not transport.is_closing() and not is_old:
+                # If there is something to read, it is the end, which the loop has not seen yet; or
+                # it is something that was not asked for.
+                poll = select.poll()
+                poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+                if not poll.poll(0):
+                    return connection
             connection.abort()
         return None
-
-    def _is_usable(self, connection: Connection) -> bool:
-        """Whether a server still holds a connection, as far as this machine knows."""
-        if connection.transport is None or connection.transport.is_closing():
-            return False
-        if self._loop.time() - connection.idle_since > IDLE_S:
-            return False
-        # If there is something to read, it is the end, which the loop has not seen yet; or it is
-        # something that was not asked for.
-        sock = connection.transport.get_extra_info("socket")
-        poll = select.poll()
-        poll.register(sock.fileno(), select.POLLIN)
-        return not poll.poll(0)
 
     def _keep(self, connection: Connection) -> None:
         """Keep a connection for the next request."""
@@ -190,14 +188,6 @@ class HttpPool:
 
 
 _pools: dict[asyncio.AbstractEventLoop, tuple[HttpPool, AsyncGenerator[HttpPool]]] = {}
-
-
-async def _loop_pool() -> HttpPool:
-    loop = asyncio.get_running_loop()
-    if loop not in _pools:
-        opener = _open_pool(loop)
-        _pools[loop] = await anext(opener), opener
-    return _pools[loop][0]
 
 
 async def _open_pool(loop: asyncio.AbstractEventLoop) -> AsyncGenerator[HttpPool]:

@@ -166,7 +166,8 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _end_response(self, error: HttpError | None = None) -> None:
-        self.resume_writing()
+        if self._drained is not None:
+            self.resume_writing()
         if (response := self._response) is not None:
             response.chunks += self._body
             self._body.clear()
@@ -242,15 +243,20 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if sum(map(len, fields)) > HEAD_BYTES_MAX:
             self.abort(_TOO_LONG)
+        elif status < _INTERIM.start:
+            self.abort(f"the server sent {status:03} as its status, which is none")
         elif status == _SWITCHED:
             self.abort("the server switched to another protocol")
         elif self._response is not None and status not in _INTERIM:
             self._response.status = status
-            self._response.headers = _decode_headers(fields)
-            self._take_head(self._response)
+            self._take_head(self._response, fields)
 
-    def _take_head(self, response: Response) -> None:
+    def _take_head(self, response: Response, fields: list[bytes]) -> None:
         headers = response.headers
+        for at in range(0, len(fields), 2):
+            name = fields[at].decode("ascii", "replace").lower()
+            value = fields[at + 1].decode("utf-8", "replace")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
         coding = headers.get("transfer-encoding", "chunked").strip().lower()
         self._ends_with_connection = (
             "content-length" not in headers and "transfer-encoding" not in headers
@@ -278,12 +284,3 @@ class Connection(asyncio.Protocol):
             self.on_idle(self)
         else:
             self.abort()
-
-
-def _decode_headers(fields: list[bytes]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for at in range(0, len(fields), 2):
-        name = fields[at].decode("ascii", "replace").lower()
-        value = fields[at + 1].decode("utf-8", "replace")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers

@@ -28,6 +28,8 @@ class Inflater:
         self._rest = b""
         self._at = 0
         """How much of the rest was inflated."""
+        self._has_file = False
+        """A whole file has come: what follows is another one, or no part of the body."""
         self._is_over = False
 
     async def read(self, read_chunks: Callable[[], Awaitable[list[bytes]]]) -> bytes:
@@ -35,13 +37,11 @@ class Inflater:
         if self._encoding not in ("gzip", "x-gzip", "deflate"):
             text = f"the server used the compression {self._encoding[:40]!r}, which is unknown here"
             raise HttpError("broken", text)
-        while self._is_over and await read_chunks():
-            pass
         while not self._is_over:
             left = len(self._rest) - self._at
             if not left or (self._engine is None and left < _ZLIB_HEADER_BYTES):
                 chunks = await read_chunks()
-                if not chunks and left:
+                if not chunks and left and not self._has_file:
                     raise HttpError("broken", _DAMAGED)
                 if not chunks:
                     return b""
@@ -51,11 +51,16 @@ class Inflater:
                 return inflated
             else:
                 await asyncio.sleep(0)
+        while await read_chunks():
+            pass
         return b""
 
     def _inflate(self) -> bytes:
         engine = self._engine
         if engine is None:
+            if self._has_file and not self._rest.startswith(_GZIP_MARK, self._at):
+                self._is_over = True
+                return b""
             engine = self._engine = zlib.decompressobj(self._window_bits())
         piece = self._rest[self._at : self._at + PIECE_BYTES]
         try:
@@ -64,8 +69,8 @@ class Inflater:
             raise HttpError("broken", _DAMAGED) from None
         self._at += len(piece) - len(engine.unconsumed_tail or engine.unused_data)
         if engine.eof:
-            # A body may be several files, one after another. Anything else behind it is no part.
-            self._is_over = not self._rest.startswith(_GZIP_MARK, self._at)
+            # A body may be several files, and the next one may come with the next read.
+            self._has_file = True
             self._engine = None
         return inflated
 

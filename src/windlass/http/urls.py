@@ -8,7 +8,7 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping
 from functools import lru_cache
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import msgspec
@@ -92,8 +92,7 @@ def find_proxy(url: str, environ: Mapping[str, str]) -> str | None:
     """Return the proxy that the environment names for a URL, by the rules of curl."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    is_local = host in {"localhost", "::1"} or host.startswith("127.")
-    if is_local or _is_excluded(host, environ):
+    if is_loopback(host) or _is_excluded(host, environ):
         return None
     for name in (f"{parts.scheme}_proxy", "all_proxy"):
         proxy = environ.get(name)
@@ -103,6 +102,16 @@ def find_proxy(url: str, environ: Mapping[str, str]) -> str | None:
         if proxy:
             return proxy
     return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is that of this machine. `127.example.com` is not."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _is_excluded(host: str, environ: Mapping[str, str]) -> bool:

@@ -264,7 +264,7 @@ def build_body(
 
     `history` holds the encoded elements of the array at `key`.
     """
-    fields = merge_fields(head, extra)
+    fields = merge_fields(head, extra) if extra else head
     encoded = encode_json(fields)
     if key in fields:  # The caller brings a history of their own.
         return encoded

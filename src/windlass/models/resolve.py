@@ -17,7 +17,7 @@ from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.suggestions import suggest_names
 from windlass.environ import read_environment
-from windlass.http.urls import find_proxy
+from windlass.http.urls import find_proxy, is_loopback
 from windlass.logs import get_logger
 from windlass.models.dialect import Dialect, RequestSigner
 from windlass.models.http.model import HttpModel, ModelEndpoint
@@ -267,7 +267,7 @@ def _require_keyless(provider: str, vendor: VendorConfig, url: str) -> None:
 def is_local_url(url: str) -> bool:
     """Whether a server runs on this machine, and so needs no key."""
     host = urlsplit(url).hostname or ""
-    return host in {"localhost", "::1", "0.0.0.0"} or host.startswith("127.")  # noqa: S104
+    return host == "0.0.0.0" or is_loopback(host)  # noqa: S104
 
 
 def _build_dialect(

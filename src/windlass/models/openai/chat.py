@@ -256,9 +256,10 @@ def _tool_settings(prompt: Prompt, quirks: ChatQuirks) -> JsonObject:
         for spec in prompt.tools
     ]
     settings: JsonObject = {"tools": tools}
-    choice = _encode_tool_choice(prompt.tool_choice, quirks)
-    if choice != "auto":
-        settings["tool_choice"] = choice
+    if prompt.tool_choice != "auto":
+        choice = _encode_tool_choice(prompt.tool_choice, quirks)
+        if choice != "auto":
+            settings["tool_choice"] = choice
     if not prompt.parallel_tool_calls and quirks.parallel_choice:
         settings["parallel_tool_calls"] = False
     return settings
@@ -266,7 +267,7 @@ def _tool_settings(prompt: Prompt, quirks: ChatQuirks) -> JsonObject:
 
 def _encode_tool_choice(choice: ToolChoice, quirks: ChatQuirks) -> Any:  # noqa: ANN401 - a word or an object
     match choice:
-        case "auto" | "none":
+        case "none":
             return choice
         case "required":
             return quirks.required_choice

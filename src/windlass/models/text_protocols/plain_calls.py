@@ -17,6 +17,7 @@ from windlass.core.messages import ToolSpec
 from windlass.core.view import Prompt
 from windlass.models.dialect import Dialect, ReplyReader, WireRequest
 from windlass.models.openai.chat import OpenAIChat
+from windlass.models.openai.chat_reader import ChatReader
 from windlass.models.options import ModelOptions
 from windlass.models.text_protocols.call_text import BracketCounter
 from windlass.models.text_protocols.found_calls import (
@@ -51,7 +52,7 @@ class NativeCalls(Dialect):
     @override
     def new_reader(self, prompt: Prompt) -> ReplyReader:
         scans = PlainCallScan.for_prompt(prompt, anywhere=self._anywhere)
-        chat = self._chat.new_reader(prompt)
+        chat = ChatReader()
         return ScanningReader(chat, *scans) if scans else chat
 
 
