@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -130,3 +131,26 @@ def test_alpha_is_that_of_the_published_example() -> None:
     assert (round(nominal, 3), round(graded, 3)) == (0.743, 0.849)
     assert krippendorff_alpha([[1.0], [0.0]]) is None
     assert krippendorff_alpha([[1.0, 1.0], [1.0, 1.0]]) is None
+    assert krippendorff_alpha([[0.2, 0.2, 0.2]], graded=True) is None  # whose mean is not 0.2
+
+
+@pytest.mark.contract("Q5")
+@pytest.mark.parametrize("graded", [False, True])
+@given(units=st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=6))
+def test_alpha_is_that_of_all_pairs(*, graded: bool, units: list[list[int]]) -> None:
+    """Observed over expected disagreement, from every ordered pair of ratings, in fractions."""
+
+    def disagree(values: list[int]) -> Fraction:
+        pairs = itertools.permutations(values, 2)
+        return Fraction(sum((a - b) ** 2 if graded else int(a != b) for a, b in pairs))
+
+    rated = [unit for unit in units if len(unit) > 1]
+    everything = [value for unit in rated for value in unit]
+    expected = disagree(everything)
+    found = krippendorff_alpha([[float(one) for one in unit] for unit in units], graded=graded)
+    if not expected:
+        assert found is None
+        return
+    observed = sum((disagree(unit) / (len(unit) - 1) for unit in rated), Fraction(0))
+    alpha = float(1 - observed * (len(everything) - 1) / expected)
+    assert found == pytest.approx(alpha, abs=1e-12)

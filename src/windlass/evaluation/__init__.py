@@ -34,12 +34,23 @@ if TYPE_CHECKING:
     from windlass.evaluation.forks import cases_from_sessions as cases_from_sessions
     from windlass.evaluation.html_report import render_report as render_report
     from windlass.evaluation.inspect_adapter import inspect_solver as inspect_solver
-    from windlass.evaluation.judges import (
+    from windlass.evaluation.judge_quality import (
         JudgeAgreement as JudgeAgreement,
-        ModelJudge as ModelJudge,
+        JudgeCalibration as JudgeCalibration,
+        PreferenceCount as PreferenceCount,
+        StatedShare as StatedShare,
+        calibrate_judges as calibrate_judges,
         compare_judges_with_people as compare_judges_with_people,
+        count_preferences as count_preferences,
         find_agreement as find_agreement,
+    )
+    from windlass.evaluation.judges import (
+        JudgePanel as JudgePanel,
+        ModelJudge as ModelJudge,
+        PairwiseJudge as PairwiseJudge,
         judge as judge,
+        panel as panel,
+        prefer as prefer,
     )
     from windlass.evaluation.matrix import (
         MatrixReport as MatrixReport,
@@ -99,9 +110,11 @@ LAZY_MODULES: LazyModules = {
     "windlass.evaluation.forks": "cases_from_sessions",
     "windlass.evaluation.html_report": "render_report",
     "windlass.evaluation.inspect_adapter": "inspect_solver",
-    "windlass.evaluation.judges": (
-        "JudgeAgreement ModelJudge compare_judges_with_people find_agreement judge"
+    "windlass.evaluation.judge_quality": (
+        "JudgeAgreement JudgeCalibration PreferenceCount StatedShare calibrate_judges "
+        "compare_judges_with_people count_preferences find_agreement"
     ),
+    "windlass.evaluation.judges": "JudgePanel ModelJudge PairwiseJudge judge panel prefer",
     "windlass.evaluation.matrix": "MatrixReport compare_variants evaluate_matrix",
     "windlass.evaluation.pydantic_adapter": (
         "make_pydantic_report pydantic_scorer read_pydantic_dataset"

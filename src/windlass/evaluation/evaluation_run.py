@@ -20,7 +20,7 @@ from windlass.core.text_clip import clip_line
 from windlass.environ import xdg_folder
 from windlass.evaluation.cases import Case
 from windlass.evaluation.checks import build_scorers
-from windlass.evaluation.judges import ModelJudge
+from windlass.evaluation.judges import TrialJudge
 from windlass.evaluation.records import TrialRecord
 from windlass.evaluation.reports import (
     Report,
@@ -221,9 +221,9 @@ class EvaluationRun:
         self._note(trial, report, recorded_at)
 
     async def _score_one(self, scorer: Scorer, record: TrialRecord) -> list[Score]:
-        if not isinstance(scorer, ModelJudge):
+        if not isinstance(scorer, TrialJudge):
             return await score_trial(scorer, record)
-        return [await scorer.judge_trial(record, self._journal, self._budget)]
+        return await scorer.judge_trial(record, self._journal, self._budget)
 
     def _note(self, trial: Trial, report: TrialReport, recorded_at: float | None = None) -> None:
         self._reports[trial.case.id, trial.number] = report

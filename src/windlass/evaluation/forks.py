@@ -14,7 +14,7 @@ from windlass.agent.parts import parts_of
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.events import Fact, RunEnded, RunStarted
 from windlass.core.limits import Budget
-from windlass.core.session_summary import ENDED_STATES, StateFilter
+from windlass.core.session_summary import ENDED_STATES, TRIAL_PREFIX, StateFilter
 from windlass.evaluation.cases import Case, ForkPoint, ToolMode, make_id
 from windlass.evaluation.records import count_kept, read_calls
 from windlass.evaluation.replayed_tools import ReplayedTools, check_fork_tools, record_results
@@ -23,8 +23,6 @@ from windlass.journals.forking import fork
 from windlass.ports import Journal
 
 SESSIONS_MAX = 100
-TRIAL_PREFIX = "eval/"
-"""What the names of trials begin with. A trial is not taken for a session of production."""
 
 
 async def cases_from_sessions(  # noqa: PLR0913 - one parameter per filter and choice

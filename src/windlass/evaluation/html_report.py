@@ -17,6 +17,7 @@ from windlass.evaluation.comparison import (
     format_measure,
     format_score,
 )
+from windlass.evaluation.judge_quality import describe_judge
 from windlass.evaluation.plots import plot_differences, plot_rates, plot_values
 from windlass.evaluation.reports import CaseReport, Report, TrialReport
 from windlass.evaluation.statistics import Spread, wilson_interval
@@ -134,9 +135,8 @@ def _render_costs(report: Report) -> str:
         words += f"; the budget was {format_usd(report.budget_usd)}"
     lines = [f"{words}.</p>"]
     for name in report.judges:
-        kappa = report.judge_agreement(name)
-        agreement = "not known" if kappa is None else f"{kappa:.2f}"
-        lines.append(f"<p>{escape(name)} agrees with itself: Fleiss' kappa {agreement}.</p>")
+        steadiness = describe_judge(report, name)
+        lines += [f"<p>{escape(steadiness)}.</p>"] if steadiness else []
     return "\n".join(lines)
 
 

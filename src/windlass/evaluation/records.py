@@ -22,6 +22,7 @@ from windlass.core.events import (
     Fact,
     Outcome,
     RunEnded,
+    RunQueued,
     RunStarted,
     StepProposed,
 )
@@ -277,6 +278,6 @@ def _decode_arguments(text: str) -> Mapping[str, Any]:
 def has_ended(facts: Sequence[Fact]) -> bool:
     """Whether the last run of a session has ended."""
     for fact in reversed(facts):
-        if isinstance(fact, RunEnded | RunStarted):
+        if isinstance(fact, RunEnded | RunStarted | RunQueued):
             return isinstance(fact, RunEnded)
     return False

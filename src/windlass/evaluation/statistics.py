@@ -182,7 +182,8 @@ def krippendorff_alpha(units: Sequence[Sequence[float]], *, graded: bool = False
             return 2 * len(values) * math.fsum((value - mean) ** 2 for value in values)
         return len(values) ** 2 - math.fsum(values.count(value) ** 2 for value in set(values))
 
-    by_chance = disagree(everything) / (count - 1) if count else 0.0
-    if not by_chance:
+    # Counted, not computed: the mean of equal numbers can differ from them in its last digit.
+    if len(set(everything)) < 2:  # noqa: PLR2004 - one rating for all
         return None
+    by_chance = disagree(everything) / (count - 1)
     return 1 - math.fsum(disagree(unit) / (len(unit) - 1) for unit in rated) / by_chance

@@ -92,6 +92,17 @@ async def list_evaluations(
     return sorted(found, key=lambda stored: stored.updated, reverse=True)
 
 
+async def delete_evaluations(journal: Journal, caller: str) -> int:
+    """Delete all that is kept of a caller's evaluations, and return how many there were."""
+    names = await _list_owned_names(journal, caller)
+    for name in names:
+        stored = await read_evaluation(journal, name)
+        if stored is not None and stored.caller == caller:
+            await journal.delete_record(RECORD_KIND, name)
+        await journal.delete_record(OWNER_KIND, _owned_name(caller, name))
+    return len(names)
+
+
 def _owned_name(caller: str, name: str) -> str:
     return f"{quote(caller, safe='')}/{name}"
 

@@ -23,10 +23,11 @@ from windlass.core.errors import ConfigError, NothingToDo, SessionBusy, SetupDri
 from windlass.core.events import AttemptStarted, Fact, RunEnded
 from windlass.core.limits import Budget, Limits
 from windlass.core.result import Question, RunFailed, RunResult
+from windlass.core.session_summary import TRIAL_PREFIX
 from windlass.core.setup import describe_drift
 from windlass.core.verdicts import PersonAnswer
 from windlass.evaluation.cases import Case, ForkPoint
-from windlass.evaluation.forks import TRIAL_PREFIX, begin_fork, prepare_fork_agent
+from windlass.evaluation.forks import begin_fork, prepare_fork_agent
 from windlass.evaluation.records import TrialRecord, count_kept, read_calls_below
 from windlass.evaluation.reports import find_disturbance
 from windlass.ports import Journal
