@@ -30,7 +30,7 @@ SNAPSHOT = ROOT / "requirements" / "audit.json"
 AGE_DAYS_MAX = 90
 ANSWER_BYTES_MAX = 20_000_000
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==(\S+)(.*)$", re.MULTILINE)
-_ELSEWHERE = re.compile(r"sys_platform == '(?:win32|emscripten)'")
+ELSEWHERE = re.compile(r"sys_platform == '(?:win32|emscripten)'")
 """Windlass does not run there, so these packages are never installed with it."""
 
 PERMISSIVE = frozenset(
@@ -104,7 +104,7 @@ def read_pins(folder: Path) -> dict[str, dict[str, set[str]]]:
     pins: dict[str, dict[str, set[str]]] = {}
     for lock in LOCKS:
         for name, version, marker in _PIN.findall((folder / lock).read_text("utf-8")):
-            if _ELSEWHERE.search(marker):
+            if ELSEWHERE.search(marker):
                 continue
             plain = re.sub(r"[-_.]+", "-", name).lower()
             pins.setdefault(plain, {}).setdefault(version, set()).add(lock)
@@ -188,7 +188,9 @@ def read_installed(name: str) -> str | None:
     except PackageNotFoundError:
         return None
     classifiers = [one for one in found.get_all("Classifier") or () if one.startswith("License ::")]
-    return licence_of(found.get("License-Expression"), found.get("License"), classifiers)
+    (expression,) = found.get_all("License-Expression") or (None,)
+    (licence,) = found.get_all("License") or (None,)
+    return licence_of(expression, licence, classifiers)
 
 
 def ask_index(source: str, name: str, version: str) -> Mapping[str, Any] | None:
@@ -241,7 +243,7 @@ def _add_advisories(known: list[dict[str, Any]], told: Iterable[Mapping[str, Any
 
 def main(arguments: list[str] | None = None) -> int:
     """Check or update the snapshot; the exit code says whether something must be mended."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("command", choices=("check", "update"))
     parser.add_argument("--source", default="", help="an index with PyPI's JSON interface")
     parser.add_argument("--snapshot", type=Path, default=SNAPSHOT)

@@ -15,8 +15,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-_VIA = re.compile(r"^ +#(?: via)? +([A-Za-z0-9._-]+)", re.MULTILINE)
-_ENTRY = re.compile(r"^[A-Za-z0-9][^\n]*\n(?:[ \t][^\n]*\n)*", re.MULTILINE)
+VIA = re.compile(r"^ +#(?: via)? +([A-Za-z0-9._-]+)", re.MULTILINE)
+"""A package that needs the one of the entry."""
+ENTRY = re.compile(r"^[A-Za-z0-9][^\n]*\n(?:[ \t][^\n]*\n)*", re.MULTILINE)
+"""A package of a lock file: its pin, its hashes, and who needs it."""
 
 
 def normalize_name(requirement: str) -> str:
@@ -30,13 +32,13 @@ def select_locked(project: Mapping[str, Any], lock: str, extras: Sequence[str]) 
 
     Raises ValueError if there is no such extra, or the lock file lacks one of its packages.
     """
-    entries = {normalize_name(entry): entry for entry in _ENTRY.findall(lock)}
-    wanted = _list_direct(project, extras)
+    entries = {normalize_name(entry): entry for entry in ENTRY.findall(lock)}
+    wanted = list_direct(project, extras)
     missing = sorted(wanted - entries.keys())
     if missing:
         raise ValueError(f"the lock file does not have {', '.join(missing)}: run make lock")
     users = {
-        name: {normalize_name(user) for user in _VIA.findall(entry)}
+        name: {normalize_name(user) for user in VIA.findall(entry)}
         for name, entry in entries.items()
     }
     while more := {name for name in users if name not in wanted and users[name] & wanted}:
@@ -44,7 +46,11 @@ def select_locked(project: Mapping[str, Any], lock: str, extras: Sequence[str]) 
     return "".join(entries[name] for name in sorted(wanted))
 
 
-def _list_direct(project: Mapping[str, Any], extras: Iterable[str]) -> set[str]:
+def list_direct(project: Mapping[str, Any], extras: Iterable[str]) -> set[str]:
+    """Return the packages that the project itself names, with these extras.
+
+    Raises ValueError if there is no such extra.
+    """
     optional = project["optional-dependencies"]
     found = list(project["dependencies"])
     for extra in extras:

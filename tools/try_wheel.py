@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
+PINS = ROOT / "requirements" / "run.txt"
 PROGRAM = """
 import windlass
 from importlib import metadata
@@ -37,10 +38,13 @@ def build_wheel(folder: Path) -> Path:
 
 
 def try_wheel(python: str, wheel: Path, folder: Path) -> None:
-    """Install the wheel alone, away from the repository, and run an agent and the demo."""
+    """Install the wheel and what is pinned, away from the repository; run an agent and the demo."""
     run(python, "-m", "venv", folder / "venv", cwd=folder)
     bin_folder = folder / "venv" / "bin"
-    run(bin_folder / "python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
+    install = (bin_folder / "python", "-m", "pip", "install", "--quiet")
+    run(*install, "--require-hashes", "--only-binary", ":all:", "-r", PINS, cwd=folder)
+    run(*install, "--no-deps", wheel, cwd=folder)
+    run(bin_folder / "python", "-m", "pip", "check", cwd=folder)
     version = run(bin_folder / "python", "--version", cwd=folder)
     print(version, run(bin_folder / "python", "-W", "error", "-c", PROGRAM, cwd=folder))
     run(bin_folder / "windlass", "demo", "--fast", cwd=folder)
