@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         skill_tool as skill_tool,
     )
     from windlass.agent.options import AgentOptions as AgentOptions, Briefing as Briefing
+    from windlass.agent.prompt_queue import withdraw_prompt as withdraw_prompt
     from windlass.agent.subagents import delegate as delegate
     from windlass.core.audit.explain import explain as explain
     from windlass.core.audit.replay import replay as replay
@@ -175,6 +176,7 @@ if TYPE_CHECKING:
     from windlass.models.options import ModelOptions as ModelOptions
     from windlass.ports import Timeouts as Timeouts
     from windlass.runtime.governor import ProviderGovernor as ProviderGovernor
+    from windlass.tools.breaker import ToolUnavailable as ToolUnavailable
     from windlass.tools.function import (
         NOT_DONE as NOT_DONE,
         UNKNOWN as UNKNOWN,
@@ -183,7 +185,6 @@ if TYPE_CHECKING:
     )
     from windlass.tools.run_context import RunContext as RunContext
     from windlass.tools.toolbox import Toolbox as Toolbox
-    from windlass.tools.unavailable import ToolUnavailable as ToolUnavailable
 
 LAZY_MODULES: LazyModules = {
     "windlass.agent.agent": "Agent",
@@ -198,6 +199,7 @@ LAZY_MODULES: LazyModules = {
         "knowledge_tools project_instructions recaller remember_run skill_tool"
     ),
     "windlass.agent.options": "AgentOptions Briefing",
+    "windlass.agent.prompt_queue": "withdraw_prompt",
     "windlass.agent.subagents": "delegate",
     "windlass.core.audit.explain": "explain",
     "windlass.core.audit.replay": "replay",
@@ -240,10 +242,10 @@ LAZY_MODULES: LazyModules = {
     "windlass.models.options": "ModelOptions",
     "windlass.ports": "Timeouts",
     "windlass.runtime.governor": "ProviderGovernor",
+    "windlass.tools.breaker": "ToolUnavailable",
     "windlass.tools.function": "NOT_DONE Tool UNKNOWN tool",
     "windlass.tools.run_context": "RunContext",
     "windlass.tools.toolbox": "Toolbox",
-    "windlass.tools.unavailable": "ToolUnavailable",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

@@ -133,6 +133,8 @@ def open_database(
         try:
             _read_version(connection, path, tables)  # Refuses a file that is not ours.
             connection.execute(f"PRAGMA page_size = {tables.page_bytes}")
+            # Of a new file: free pages can be given back without writing the whole file again.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             if not connection.execute("PRAGMA application_id").get:
                 # Before there is a log: the file itself says from its first byte whose it is, so
                 # that no command of another process writes into it (`private_files.py`).
@@ -157,6 +159,8 @@ def open_connection(path: Path, durability: Durability = "full") -> SqliteConnec
     connection = cast("SqliteConnection", opened)
     connection.set_busy_timeout(BUSY_MS)
     connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
+    # What is deleted is overwritten, so that its bytes are not found in free space.
+    connection.execute("PRAGMA secure_delete = ON")
     return connection
 
 

@@ -16,6 +16,7 @@ from windlass.agent.build import OutputType, build_parts, replace_journal
 from windlass.agent.driving import SessionDriver
 from windlass.agent.event_stream import EventStream, StreamBlock
 from windlass.agent.handles import RunHandle, RunStarter
+from windlass.agent.openings import RunOpenings
 from windlass.agent.options import (
     OTHER_METHODS,
     AgentOptions,
@@ -24,7 +25,7 @@ from windlass.agent.options import (
     check_agent_options,
 )
 from windlass.agent.parts import AgentParts, BuiltAgent
-from windlass.agent.runs import RELEASE_GRACE_S
+from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
 from windlass.agent.sync import BackgroundLoop
 from windlass.core.errors import ConfigError, NothingToDo, SessionBusy
 from windlass.core.events import Event, SteeringGiven
@@ -67,8 +68,8 @@ class Agent(BuiltAgent, ForeignNames, Generic[OutputT]):
     def _set_up(self, parts: AgentParts, *, owns_journal: bool) -> None:
         self._parts = parts
         self._owns_journal = owns_journal
-        self._openings = self._parts.make_openings()
-        self._runs = self._parts.make_runs()
+        self._openings = RunOpenings(parts)
+        self._runs = LiveRuns(parts)
         self._sessions = SessionDriver(self._runs, self._openings)
         self._starter: RunStarter[OutputT] = RunStarter(
             self._runs, self._openings, self._sessions, self._parse_output
@@ -225,6 +226,10 @@ class Agent(BuiltAgent, ForeignNames, Generic[OutputT]):
         await control.withdraw_pause(self._parts.world.journal, check_session(session))
         if await self._sessions.is_undo_due(session):
             return await self.undo(session, on_event=on_event)
+        if await self._sessions.unpause_queued(session):
+            begun = await self.drive(session, consent=consent, on_event=on_event)
+            if begun is not None:
+                return begun
         opening = partial(self._openings.open_continued, consent=consent)
         return await self._go_on(session, opening, on_event)
 

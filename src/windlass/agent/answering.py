@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from windlass.agent.approvals import find_asking_call, make_answer
+from windlass.agent.approvals import find_asking_call, fit_answer
 from windlass.agent.control import ControlReceipt
 from windlass.agent.options import build_mask
 from windlass.core.errors import NothingToDo, QuestionDecided
@@ -23,7 +23,14 @@ from windlass.core.secrets.mask import Mask
 from windlass.core.session_summary import check_session
 from windlass.core.setup import digest as digest_of
 from windlass.core.state import State, find_call
-from windlass.core.verdicts import CLOCK, EXPIRED_DENIAL, Decision, PersonAnswer, classify_answer
+from windlass.core.verdicts import (
+    CLOCK,
+    EXPIRED_DENIAL,
+    Decision,
+    PersonAnswer,
+    VerifiedPerson,
+    classify_answer,
+)
 from windlass.journals.completing import complete_journal
 from windlass.journals.wording import describe_unknown_session
 from windlass.ports import Clock, GivenJournal, Journal
@@ -61,8 +68,9 @@ async def answer(
     the digest that the question showed, and the answer cannot be for other arguments. `clock` is
     used only with a store of facts: journals judge the expiry by their own.
 
-    Raises NothingToDo if no such question waits, QuestionDecided if it was decided before, and
-    ConfigError if the answer does not fit it.
+    Raises NothingToDo if no such question waits, QuestionDecided if it was decided before,
+    AnswerNotQualified if certain people have to answer it, and ConfigError if the answer does not
+    fit it.
     """
     journal = complete_journal(journal, (clock or RealClock()).now)
     asked = await find_question(journal, check_session(session), call_id)
@@ -132,15 +140,18 @@ async def post_answer(
     digest: str | None,
     by: str,
     mask: Mask | None = None,
+    person: VerifiedPerson | None = None,
 ) -> ControlReceipt:
-    """Post an answer to the run at the top.
+    """Post an answer to the run at the top. `person` is who answers, if a service verified that.
 
-    Raises NothingToDo, QuestionDecided or ConfigError if it does not fit the question.
+    Raises NothingToDo, QuestionDecided, AnswerNotQualified or ConfigError if it does not fit the
+    question.
     """
     mask = mask or build_mask(None)
     root = asked.root
     number = root.run.number if root.run else 0
     message = _make_message(asked, number, call_id, reply, digest=digest, mask=mask)
+    message = replace(message, person=person)
     try:
         mail = await journal.post_mail(root.session, message, by=mask.mask_text(str(by)))
     except QuestionDecided as decided:
@@ -164,12 +175,13 @@ def _make_message(
 ) -> AnswerMail:
     """Return an answer as a message. The store judges the expiry; the rest is checked here."""
     asking = asked.asking
-    fact = mask.mask_fact(make_answer(asking, call_id, reply, 0.0, digest=digest))
+    call = find_asking_call(asking, call_id, digest)
+    fact = mask.mask_fact(fit_answer(asking, call, reply))
     grant = fact.grant if isinstance(fact, CallAnswered) else None
     return AnswerMail(
         run=run,
         call_id=call_id,
-        digest=digest_of(find_asking_call(asking, call_id, digest).decoded_arguments),
+        digest=digest_of(call.decoded_arguments),
         verdict=fact.verdict if isinstance(fact, CallAnswered) and grant is None else reply,
         session=asking.session if asked.is_nested else "",
         grant=grant,

@@ -15,8 +15,13 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from windlass.agent import lazy_imports
-from windlass.core.errors import ConfigError, NothingToDo, QuestionDecided
-from windlass.core.events import CallAnswered
+from windlass.core.errors import (
+    AnswerNotQualified,
+    ConfigError,
+    NothingToDo,
+    QuestionDecided,
+)
+from windlass.core.events import AnswerCounted, CallAnswered
 from windlass.core.mail import AnswerMail, Letter
 from windlass.core.messages import ToolSpec
 from windlass.core.moves import WaitForAnswers
@@ -35,10 +40,12 @@ from windlass.core.verdicts import (
     GivenAnswer,
     Modify,
     PersonAnswer,
-    QuestionTerms,
+    VerifiedPerson,
     classify_answer,
+    find_disqualification,
     is_sound_verdict,
     tally,
+    terms_of,
 )
 from windlass.journals.mail_rules import no_question_error, other_arguments_error
 from windlass.logs import get_logger
@@ -63,24 +70,42 @@ def make_answer(
     *,
     digest: str | None = None,
     by: str = "",
-) -> CallAnswered:
+    person: VerifiedPerson | None = None,
+) -> CallAnswered | AnswerCounted:
     """Return an answer, given at a time, as a fact.
 
-    Raises NothingToDo or ConfigError if it does not fit.
+    Raises NothingToDo, ConfigError or AnswerNotQualified if it does not fit.
     """
     call = find_asking_call(state, call_id, digest)
     asked_digest = digest_of(call.decoded_arguments)
-    expires_at = call.question.expires_at if call.question else None
-    given = GivenAnswer(classify_answer(reply), str(by), now)
-    decision = tally(QuestionTerms(asked_digest, expires_at), (given,))
-    if decision is None:
-        raise ConfigError(f"the question about call {call_id} has not expired")
-    if decision.answer == "expiry":
+    fact = fit_answer(state, call, reply, by=str(by))
+    if call.question is None:
+        return fact
+    put_in = digest_of(reply.arguments) if isinstance(reply, Modify) else ""
+    given = GivenAnswer(classify_answer(reply), str(by), now, person, put_in)
+    terms = terms_of(call.question, asked_digest)
+    decision = tally(terms, (*call.answers, given))
+    if decision is not None and decision.answer == "expiry":
         return CallAnswered(call_id, EXPIRED_DENIAL, asked_digest, decision.by)
+    if problem := find_disqualification(terms, given):
+        raise AnswerNotQualified(call_id, problem)
+    if decision is not None:
+        return replace(fact, person=person)
+    if isinstance(fact.verdict, Deny):
+        raise ConfigError(f"the question about call {call_id} has not expired")
+    return AnswerCounted(call_id, fact.verdict, asked_digest, str(by), person=person)
+
+
+def fit_answer(state: State, call: CallState, reply: PersonAnswer, *, by: str = "") -> CallAnswered:
+    """Return an answer as a fact, if it fits the call, whoever gives it and whenever.
+
+    Raises ConfigError if it does not.
+    """
+    asked_digest = digest_of(call.decoded_arguments)
     if isinstance(reply, AllowAlways):
-        return _answer_always(state, call, reply, asked_digest, str(by))
+        return _answer_always(state, call, reply, asked_digest, by)
     _check_reply(reply, call, state)
-    return CallAnswered(call_id, reply, asked_digest, str(by))
+    return CallAnswered(call.id, reply, asked_digest, by)
 
 
 def find_asking_call(state: State, call_id: str, digest: str | None) -> CallState:
@@ -119,6 +144,8 @@ def _answer_always(
     if not (isinstance(reply.pattern, str) and isinstance(reply.rule, str)):  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
         raise ConfigError(f"{reply!r} is not a valid answer: its pattern and rule must be str")
     spec = _spec_of(call, state)
+    if call.approvals:
+        raise ConfigError(f"people have to agree to {call.call.name} each time it is called")
     if spec is None or (call.question and call.question.rule == "interrupted"):
         raise ConfigError(
             f"{call.call.name} can only be allowed for this one call, not for later ones"
@@ -145,7 +172,7 @@ def _spec_of(call: CallState, state: State) -> ToolSpec | None:
     return state.setup.find_tool(call.call.name) if state.setup else None
 
 
-def answer_from_mail(state: State, letter: Letter) -> CallAnswered:
+def answer_from_mail(state: State, letter: Letter) -> CallAnswered | AnswerCounted:
     """Return an answer that came by mail as a fact; it counts from when the store accepted it.
 
     Raises NothingToDo or ConfigError if it does not fit the question, or none waits.
@@ -162,9 +189,10 @@ def answer_from_mail(state: State, letter: Letter) -> CallAnswered:
         accepted_at,
         digest=message.digest,
         by=letter.by,
+        person=message.person,
     )
     given = message.grant
-    if fact.grant is not None and given is not None:
+    if isinstance(fact, CallAnswered) and fact.grant is not None and given is not None:
         # As the person gave it: the session may hold more labels by now. All else must be the same.
         if replace(given, labels=fact.grant.labels) != fact.grant:
             raise ConfigError("the tool is described differently since the answer was given")
@@ -186,7 +214,12 @@ async def consult_approver(
     if approver is None:
         return False
     call_ids = {call.id for call, _ in waiting.questions}
-    questions = [one for one in open_questions(recorder.state) if one.call.id in call_ids]
+    # Those that certain people have to answer are theirs: an approver is nobody in particular.
+    questions = [
+        one
+        for one in open_questions(recorder.state)
+        if one.call.id in call_ids and not one.approvals
+    ]
     now = world.clock.now()
     asking = {asyncio.create_task(ask_approver(approver, one, now)): one for one in questions}
     try:
@@ -202,7 +235,7 @@ async def consult_approver(
     finally:
         for task in asking:
             task.cancel()
-    return not any(_is_open(recorder.state, question) for question in questions)
+    return not any(call.question is not None for call in recorder.state.step_calls)
 
 
 async def _wait_for_answer(
@@ -275,7 +308,7 @@ async def _give_answer(
 
 def _answer_or_deny(
     state: State, question: Question, reply: PersonAnswer, now: float, by: str
-) -> CallAnswered:
+) -> CallAnswered | AnswerCounted:
     """Return the answer as a fact; an answer that does not fit counts as a no."""
     answer_with = partial(
         make_answer, state, question.call.id, now=now, digest=question.digest, by=by

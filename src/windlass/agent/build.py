@@ -256,7 +256,7 @@ def _open_journal(given: GivenJournal | str | None, clock: Clock) -> Journal:
     if given is None:
         return MemoryJournal()
     if isinstance(given, str | PurePath):
-        given = lazy_imports.open_journal(given)
+        given = lazy_features.open_journal(given)
     return lazy_imports.complete_journal(given, clock.now)
 
 

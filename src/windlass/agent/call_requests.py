@@ -116,6 +116,8 @@ class LiveCallRequests:
         call = ToolCall(session.rpartition("/")[2], name, encoded)
         verdict = await judge_request(call, request, self._caller.world, self._caller.read_state())
         arguments = request.arguments
+        if isinstance(verdict, Ask) and verdict.approvals:
+            raise ModelRequestRefused("people have to agree to it, and a running call cannot wait")
         if isinstance(verdict, Ask):
             arguments = verdict.arguments or arguments
             question = Question(

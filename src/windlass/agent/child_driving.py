@@ -26,9 +26,9 @@ from windlass.agent.child_sessions import (
     read_own_session,
 )
 from windlass.agent.nested_sessions import mark_waiting
-from windlass.agent.openings import RunTask
+from windlass.agent.openings import RunOpenings, RunTask
 from windlass.agent.parts import AgentParts
-from windlass.agent.runs import PAUSED_OUTCOMES
+from windlass.agent.runs import PAUSED_OUTCOMES, LiveRuns
 from windlass.core.control_facts import NestedQuestion
 from windlass.core.decide.undoing import plan_undo
 from windlass.core.errors import ConfigError, NothingToDo, RunUnfinished, SessionBusy
@@ -72,8 +72,8 @@ class CallSession:
         """
         self._name = name
         self._parts = parts
-        self._runs = parts.make_runs()
-        self._openings = parts.make_openings()
+        self._runs = LiveRuns(parts)
+        self._openings = RunOpenings(parts)
         self._caller = caller
         self._call = call
         self._call_id = call_id
@@ -283,6 +283,8 @@ class CallSession:
             expires_at=question.expires_at,
             agents=question.agents or (*world.lineage, world.agent),
             rule=question.rule,
+            approvals=question.approvals,
+            agreed=question.agreed,
         )
 
 

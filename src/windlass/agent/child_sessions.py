@@ -40,7 +40,7 @@ from windlass.core.state import CallState, State
 from windlass.logs import get_logger
 from windlass.ports import Clock, Journal
 from windlass.runtime.leases import find_root, hold_session, release_after
-from windlass.runtime.mailbox import refuse_letter
+from windlass.runtime.mailbox import read_next_run, refuse_letter
 from windlass.runtime.recorder import RealClock, Recorder
 from windlass.runtime.shared_limits import settle_budgets
 
@@ -203,8 +203,11 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
             state = await self._read_state(session)
             if not state.is_active:
                 raise NothingToDo(f"session {session} has no open run")
-            await self.end_run(state, RunEnded("cancelled", reason), f"the run was ended: {reason}")
-            return build_result(await self._read_state(session), recorded=True)
+            end = RunEnded("cancelled", reason)
+            end = await self.end_run(state, end, f"the run was ended: {reason}")
+            # The next run may have been queued with the end.
+            facts = await self.journal.read(session)
+            return build_result(fold(session, facts[: end.seq]), recorded=True)
 
     async def end_run(self, state: State, end: RunEnded, refusal: str) -> RunEnded:
         """End the open run of a session whose lease the caller holds. Returns its end.
@@ -213,9 +216,13 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
         the one that the end carries is taken by it.
         """
         session = state.session
-        charges = await self.end_children(state, end)
-        end = replace(end, charges=tuple(chain.from_iterable(charges.values())))
-        end = add_undo(end, state.setup)
+        is_queued = state.run is not None and state.is_queued
+        if state.run is not None and is_queued:
+            end = replace(end, prompt=state.run.queued_mail)
+        else:
+            charges = await self.end_children(state, end)
+            end = replace(end, charges=tuple(chain.from_iterable(charges.values())))
+            end = add_undo(end, state.setup)
         letters = await self.journal.read_mail(session, "control", state.mail_taken)
         before = [letter for letter in letters if not end.mail or letter.number < end.mail]
         behind = [letter for letter in letters if end.mail and letter.number > end.mail]
@@ -225,14 +232,17 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
 
         recorder = Recorder(self.journal, self.clock, state, self.mask)
         await recorder.record(
-            RunResumed(rules=RULES_VERSION),
+            *(() if is_queued else (RunResumed(rules=RULES_VERSION),)),
             *refuse(before),
             end,
             *refuse(behind),
+            *(() if end.undo else await read_next_run(self.journal, state)),
         )
-        await settle_budgets(self.journal, recorder.state)
+        await settle_budgets(self.journal, recorder.ended_state or recorder.state)
         if letters:
             await self.journal.remove_mail(session, "control", letters[-1].number)
+        if end.prompt:
+            await self.journal.remove_mail(session, "prompts", end.prompt)
         written = await self.journal.read(session, state.seq)
         return next((fact for fact in written if isinstance(fact, RunEnded)), end)
 
@@ -250,8 +260,9 @@ class UndrivenRuns(msgspec.Struct, frozen=True):
             if call.id in closed_calls:
                 continue
             name = state.child_session_name(call.id)
-            task = call.decoded_arguments.get("task")
-            given = call.decoded_arguments.get("code") if task is None else task
+            arguments = msgspec.json.decode(call.began_with or "{}", type=dict[str, Any])
+            task = arguments.get("task")
+            given = arguments.get("code") if task is None else task
             children: list[State] = []
             if isinstance(given, str):
                 child = await find_own_session(self.journal, name, given)

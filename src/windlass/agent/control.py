@@ -7,7 +7,7 @@ of the agent. Text waits in the mailbox for the next driver.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -24,11 +24,12 @@ from windlass.core.events import (
     MailRefused,
     RunContinued,
     RunEnded,
+    RunPaused,
     RunReleased,
     RunResumed,
     SteeringGiven,
 )
-from windlass.core.fold.control import mail_place
+from windlass.core.fold.control import mail_places
 from windlass.core.fold.run import fold
 from windlass.core.limits import RaisedLimits
 from windlass.core.mail import (
@@ -40,6 +41,7 @@ from windlass.core.mail import (
     MailReceipt,
     PauseMail,
     RaiseLimitsMail,
+    ReleaseMail,
     SteerMail,
 )
 from windlass.core.session_summary import check_session
@@ -90,7 +92,7 @@ async def wait_until_taken(
     while True:
         for fact in await journal.read(session, after):
             after = fact.seq
-            if mail_place(fact) != (lane, number):
+            if (lane, number) not in mail_places(fact):
                 continue
             if isinstance(fact, MailRefused):
                 raise MailRejected(f"the {fact.kind} message was refused: {fact.reason}")
@@ -154,8 +156,16 @@ async def pause(
     run: int | None = None,
     by: str = "",
 ) -> ControlReceipt:
-    """Stop a run before its next request, until it is resumed. Raises what `steer` raises."""
+    """Stop a run before its next request, until it is resumed. Raises what `steer` raises.
+
+    A run that waits for its first driver is paused when this returns, without the reason.
+    """
     target = await find_open_run(journal, session, run)
+    if target.state.is_queued and target.run_state.pause is None:
+        # Without the agent, it is unknown which secrets the reason may hold.
+        receipt = await target.write_if_free(RunPaused(by=str(by)))
+        if receipt is not None:
+            return receipt
     text = build_mask(None).mask_text(str(reason))
     return await target.post(PauseMail(run=target.number, reason=text), by=by)
 
@@ -206,18 +216,6 @@ def _will_pause(letters: Sequence[Letter]) -> bool:
     return bool(kinds) and isinstance(kinds[-1], PauseMail)
 
 
-async def count_queued(journal: Journal, sessions: Collection[str]) -> dict[str, int]:
-    """Return how many prompts wait in the queues of these sessions, for those that have any."""
-    counts: dict[str, int] = {}
-    for session in sessions:
-        if not await journal.read_mail(session, "prompts"):
-            continue
-        # A prompt that has become a run stays in the mailbox for a moment.
-        state = fold(session, await journal.read(session))
-        counts[session] = len(await journal.read_mail(session, "prompts", state.prompts_taken))
-    return {session: count for session, count in counts.items() if count}
-
-
 async def raise_limits(
     journal: GivenJournal,
     session: str,
@@ -234,7 +232,7 @@ async def raise_limits(
     if not limits.describe():
         raise ConfigError("no limit is given: pass RaisedLimits(steps=…), for example")
     target = await find_open_run(journal, session, run)
-    if not await target.waiting_letters():
+    if not target.state.is_queued and not await target.waiting_letters():
         receipt = await target.write_if_free(LimitsRaised(limits, str(by)))
         if receipt is not None:
             return receipt
@@ -268,6 +266,22 @@ async def cancel(
         # The driver may release the run before it reads this, so check again.
         receipt = await target.post(CancelMail(run=target.number, reason=text), by=by)
         mail = receipt.mail
+
+
+async def release(
+    journal: GivenJournal, session: str, reason: str = "", *, by: str = ""
+) -> ControlReceipt:
+    """Move the open run off its driver, which releases it, so that another one resumes it.
+
+    Calls and the reply that are under way get some time. Raises what `steer` raises, and
+    NothingToDo if the run has no driver.
+    """
+    target = await find_open_run(journal, session, None)
+    if not await target.journal.is_leased(session):
+        raise NothingToDo(f"the run of session {session} has no driver: the next worker takes it")
+    text = build_mask(None).mask_text(str(reason))
+    mail = ReleaseMail(run=target.number, opening=target.run_state.opening_seq, reason=text)
+    return await target.post(mail, by=by)
 
 
 class OpenRun(msgspec.Struct, frozen=True):
@@ -305,8 +319,11 @@ class OpenRun(msgspec.Struct, frozen=True):
         with lease:
             state = fold(session, await self.journal.read(session))
             check_still_open(state, self.number)
-            if isinstance(fact, RunContinued) and (state.run is None or state.run.pause is None):
+            is_paused = state.run is not None and state.run.pause is not None
+            if isinstance(fact, RunContinued) and not is_paused:
                 raise NothingToDo(f"the run of session {session} is not paused")
+            if isinstance(fact, RunPaused) and (is_paused or not state.is_queued):
+                return None  # A driver has begun it meanwhile: its messages decide.
             recorder = Recorder(self.journal, RealClock(), state, build_mask(None))
             facts: tuple[Fact, ...] = (fact,)
             if state.run is not None and state.run.is_released:

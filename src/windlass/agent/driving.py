@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from windlass.agent.child_sessions import plan_nested_undo
-from windlass.agent.control import wait_for_change
-from windlass.agent.openings import RunOpenings, RunTask, find_start
+from windlass.agent.control import resume, wait_for_change
+from windlass.agent.openings import RunOpenings, RunTask
 from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
 from windlass.agent.work_items import find_expiry
 from windlass.core.decide.undoing import plan_undo
@@ -26,7 +26,7 @@ from windlass.core.state import State
 from windlass.logs import get_logger
 from windlass.ports import Watcher
 from windlass.runtime.driver import Opening
-from windlass.runtime.mailbox import refuse_letter
+from windlass.runtime.mailbox import find_prompt_problem, read_queue, refuse_letter
 
 _log = get_logger(__name__)
 BUSY_POLL_S = 1.0
@@ -82,7 +82,7 @@ class SessionDriver:
                 continue
             if is_undo_due:
                 opening: Opening = await self.plan_undo(session)
-            elif state.is_active:
+            elif state.is_active and not state.is_queued:
                 opening = partial(self._openings.open_resumed, consent=consent)
             elif await self._refuse_first(session, prompts):
                 continue
@@ -122,6 +122,13 @@ class SessionDriver:
         """Return whether the last run of a session is to be undone."""
         run = (await self._runs.read_state(session)).run
         return run is not None and run.undo_due
+
+    async def unpause_queued(self, session: str) -> bool:
+        """Return whether a run waits for its first driver, and end its pause if it has one."""
+        state = await self._runs.read_state(session)
+        if state.is_queued and state.is_paused:
+            await resume(self._journal, session)
+        return state.is_queued
 
     async def _undo_last(self, session: str) -> None:
         """Undo what a run did that has just ended, unless the agent is closed."""
@@ -207,6 +214,8 @@ class SessionDriver:
     async def read_letters(self, state: State, lane: str) -> Sequence[Letter]:
         """Return the messages of a lane that no fact carries yet."""
         journal = self._journal
+        if state.is_queued and lane == "prompts":
+            return await read_queue(journal, state)
         if lane == "prompts":
             return await journal.read_mail(state.session, "prompts", state.prompts_taken)
         return await journal.read_mail(state.session, "control", state.mail_taken)
@@ -255,22 +264,11 @@ class SessionDriver:
     async def _refuse_first(self, session: str, prompts: Sequence[Letter]) -> bool:
         """Refuse the first prompt of the queue if it must begin no run; return whether it was."""
         state = await self._runs.read_state(session)
-        if self._find_prompt_problem(state, prompts[0]) is None:
+        find_problem = partial(find_prompt_problem, self._journal)
+        if find_problem(state, prompts[0]) is None:
             return False
-        await self._refuse(session, prompts[:1], self._find_prompt_problem)
+        await self._refuse(session, prompts[:1], find_problem)
         return True
-
-    def _find_prompt_problem(self, state: State, letter: Letter) -> str | None:
-        """Return why a prompt begins no run: it is forged, or its key has begun one already."""
-        forged = self._journal.find_letter_problem(state.session, letter)
-        message = letter.message
-        if forged is not None or not isinstance(message, PromptMail):
-            return forged
-        if message.key and find_start(state, message.key) is not None:
-            return "a run with the same key has begun already"
-        if message.earlier and state.seq:
-            return "it brings a conversation, and the session has one of its own already"
-        return None
 
     async def refuse_queue(self, session: str, reason: str) -> None:
         """Refuse the prompts that wait in the queue of a session now.

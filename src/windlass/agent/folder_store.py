@@ -7,6 +7,7 @@ for the one that a run has worked in.
 
 import os
 import secrets
+import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -53,6 +54,20 @@ class FolderStore:
             if stat.S_ISDIR(path.lstat().st_mode):
                 return path.resolve()
         return None
+
+    def remove(self, caller: str) -> bool:
+        """Delete the folder of a caller with all that is in it. Returns whether there was one.
+
+        Raises OSError if some of it cannot be deleted.
+        """
+        path = self.root / name_folder(caller)
+        try:
+            if not stat.S_ISDIR(path.lstat().st_mode):
+                return False
+        except OSError:
+            return False
+        shutil.rmtree(path)
+        return True
 
     def read_id(self) -> str:
         """Return the id of this store; empty if it has none yet."""

@@ -7,7 +7,7 @@ that awaits a result cancels nothing, unless the run belongs to that caller (`Ag
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Generic
@@ -22,7 +22,6 @@ from windlass.agent.openings import (
     RunOpenings,
     RunTask,
     StartRepeated,
-    find_start,
 )
 from windlass.agent.options import OnBusy, PromptInput, RunOptions
 from windlass.agent.runs import PAUSED_OUTCOMES, RELEASE_GRACE_S, LaunchedRun, LiveRuns
@@ -35,7 +34,17 @@ from windlass.core.errors import (
     SessionBusy,
     WorkspaceMissing,
 )
-from windlass.core.events import Event, Fact, MailRefused, RunEnded, RunStarted, RunSuspended
+from windlass.core.events import (
+    Event,
+    Fact,
+    MailRefused,
+    PromptWithdrawn,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    RunSuspended,
+)
+from windlass.core.fold.queueing import find_start
 from windlass.core.fold.run import apply_fact
 from windlass.core.limits import RaisedLimits
 from windlass.core.mail import PromptMail
@@ -45,6 +54,7 @@ from windlass.core.state import StartKey, State
 from windlass.ports import Watcher
 from windlass.runtime.driver import RunDriver
 from windlass.runtime.leftover_tasks import wait_until_done
+from windlass.runtime.mailbox import queue_first, read_queue
 
 LEASE_POLL_S = 1.0
 """How often to look whether a run that goes no further is still driven."""
@@ -53,6 +63,8 @@ KEY_WAIT_S = 5.0
 FREE_WAIT_S = 10.0
 """How long to wait for a session to be free once its run was cancelled."""
 FREE_POLL_S = 0.02
+ACCEPT_WAIT_S = 2.0
+"""How long to wait for a driver that has the session of a prompt and no run in it."""
 
 
 class RunHandle(Generic[OutputT]):
@@ -79,6 +91,7 @@ class RunHandle(Generic[OutputT]):
         self._run = run
         self._mail = mail
         self._launched = launched
+        self._has_begun = False
         self.is_watched = False
         """Whether a watcher of the caller gets all events of the run."""
 
@@ -94,36 +107,39 @@ class RunHandle(Generic[OutputT]):
 
     @property
     def run(self) -> int:
-        """The number of the run in its session, from 1; 0 while its prompt waits in the queue."""
+        """The number of the run in its session, from 1; 0 while its prompt waits behind a run."""
         return self._run
 
     @property
+    def prompt_number(self) -> int:
+        """The number of its prompt in the queue of the session; 0 if it was not in the queue."""
+        return self._mail
+
+    @property
     def is_queued(self) -> bool:
-        """Whether the prompt waited in the queue when this was last looked at."""
-        return self._run == 0
+        """Whether the run had not begun when this was last looked at."""
+        return self._mail > 0 and not self._has_begun
 
     async def queue_place(self) -> int:
         """Return how many prompts are to begin before this run has begun, itself included.
 
         0 once the run has begun.
         """
-        if self._run:
+        if not self._mail:
             return 0
         state = await self._runs.read_state(self._session)
-        if state.prompts_taken >= self._mail:
-            return 0
-        letters = await self._journal.read_mail(self._session, "prompts", state.prompts_taken)
+        letters = await read_queue(self._journal, state)
         return sum(letter.number <= self._mail for letter in letters)
 
     async def events(self, after: int | None = None) -> AsyncGenerator[Event]:
         """Yield the events of the run: recorded ones, then live ones, up to its one end.
 
-        They begin with the start of the run, or after the sequence number `after`. A prompt that
-        waits in the queue is waited for. The iteration stays with the run when it waits for a
+        They begin with the first fact of the run, or after the sequence number `after`. A prompt
+        that waits behind a run is waited for. The iteration stays with the run when it waits for a
         person, is paused, or changes its driver, and stops only with RunEnded.
         """
         start = await self._find_start()
-        seen = max(after or 0, start.seq - 1)
+        seen = max(after or 0, start - 1)
         if await self._has_ended_by(start, seen):
             return
         while True:
@@ -230,7 +246,7 @@ class RunHandle(Generic[OutputT]):
             self._runs.start_task(self._cancel_elsewhere(reason))
 
     async def _cancel_elsewhere(self, reason: str) -> None:
-        """Cancel a run that another driver has. A prompt in the queue stays there."""
+        """Cancel a run that another driver has. A prompt behind a run stays in the queue."""
         with suppress(NothingToDo):
             await asyncio.shield(self.cancel(reason))
 
@@ -279,42 +295,53 @@ class RunHandle(Generic[OutputT]):
             return launched.driver
         return None
 
+    async def look(self) -> None:
+        """Learn from the journal whether the prompt is a run by now, and whether that has begun."""
+        with suppress(MailRejected):
+            for fact in await self._journal.read(self._session):
+                self._learn(fact)
+
     async def _number_to_address(self) -> int:
-        """Return the number of the run. Raises NothingToDo if it has not begun yet."""
+        """Return the number of the run. Raises NothingToDo while its prompt is behind a run."""
         if not self._run:
             for fact in await self._journal.read(self._session):
                 self._learn(fact)
         if not self._run:
             raise NothingToDo(
-                f"the prompt waits in the queue of session {self._session}: its run has not begun"
+                f"prompt {self._mail} waits in the queue of session {self._session}, behind "
+                "another run: wait until that one has ended, or withdraw the prompt"
             )
         return self._run
 
     def _learn(self, fact: Fact) -> bool:
         """Return whether a fact begins this run. Raises MailRejected if it refuses its prompt."""
-        if isinstance(fact, RunStarted):
+        if isinstance(fact, RunStarted | RunQueued):
             if self._mail and fact.mail == self._mail:
                 self._run = fact.run
-            return fact.run == self._run
+            is_own = fact.run == self._run
+            self._has_begun = self._has_begun or (is_own and isinstance(fact, RunStarted))
+            return is_own
+        if isinstance(fact, PromptWithdrawn) and fact.prompt == self._mail:
+            raise MailRejected("the prompt was withdrawn")
         if isinstance(fact, MailRefused) and fact.lane == "prompts" and fact.mail == self._mail:
             raise MailRejected(f"the prompt was refused: {fact.reason}")
         return False
 
-    async def _find_start(self) -> RunStarted:
-        """Return the fact that began the run; waits for it."""
+    async def _find_start(self) -> int:
+        """Return the number of the first fact of the run; waits for it."""
         after = 0
         while True:
             for fact in await self._journal.read(self._session, after):
                 after = fact.seq
-                if self._learn(fact) and isinstance(fact, RunStarted):
-                    return fact
+                if self._learn(fact):
+                    return after
             await wait_for_change(self._journal, self._session, after)
 
-    async def _has_ended_by(self, start: RunStarted, seen: int) -> bool:
+    async def _has_ended_by(self, start: int, seen: int) -> bool:
         """Return whether the end of the run lies at or before a place."""
-        if seen < start.seq:
+        if seen < start:
             return False
-        facts = await self._journal.read(self._session, start.seq)
+        facts = await self._journal.read(self._session, start)
         return any(isinstance(fact, RunEnded) and fact.seq <= seen for fact in facts)
 
     async def _follow_to_result(self) -> RunResult[Any]:
@@ -370,6 +397,8 @@ class RunStarter(Generic[OutputT]):
         `on_busy` says, and ConfigError if the key was used for another prompt.
         """
         name, task = self._openings.plan_run(prompt, session, options)
+        if session is None and not task.key:
+            self._runs.note_new(name)
         on_busy = options.get("on_busy") or "refuse"
         if not options.get("drive", True):
             return await self._leave_to_others(name, task, on_busy)
@@ -433,7 +462,7 @@ class RunStarter(Generic[OutputT]):
             start = find_start(state, task.key)
             if start is not None:
                 self._check_same_prompt(session, start, task)
-                return self._make_handle(session, run=start.run)
+                return self._handle_of_start(state, start)
             found = await self._find_queued(session, state, task)
             if found is not None:
                 return found
@@ -455,11 +484,18 @@ class RunStarter(Generic[OutputT]):
         if start is None:
             return self._continue_queue(await self._find_queued(session, state, task))
         self._check_same_prompt(session, start, task)
+        if state.is_queued:
+            return self._continue_queue(self._handle_of_start(state, start))
         live = self._runs.find_live(session)
         if live is None and state.is_active and state.run and state.run.number == start.run:
             # Its process may have died: then the one who asks again drives it.
             return await self._take_over(session, state)
         return self._make_handle(session, run=start.run)
+
+    def _handle_of_start(self, state: State, start: StartKey) -> RunHandle[OutputT]:
+        is_queued = state.run is not None and state.run.number == start.run
+        mail = state.run.queued_mail if state.run is not None and is_queued else 0
+        return self._make_handle(state.session, run=start.run, mail=mail)
 
     async def _take_over(self, session: str, state: State) -> RunHandle[OutputT]:
         run = state.run.number if state.run else 0
@@ -560,7 +596,32 @@ class RunStarter(Generic[OutputT]):
             on_partial=task.on_partial,
         )
         receipt = await self._journal.post_mail(session, message, by=task.caller, key=task.key)
-        return self._make_handle(session, mail=receipt.number)
+        await self._let_exist(session, receipt.number)
+        handle = self._make_handle(session, mail=receipt.number)
+        await handle.look()
+        return handle
+
+    async def _let_exist(self, session: str, number: int) -> None:
+        """Make a prompt a run that waits for a driver, unless it waits behind another run.
+
+        The append that ends that run makes it one.
+        """
+        letters = await self._journal.read_mail(session, "prompts")
+
+        def queue(state: State) -> Sequence[Fact]:
+            is_free = not state.is_active and not (state.run and state.run.undo_due)
+            return queue_first(self._journal, state, letters) if is_free else ()
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ACCEPT_WAIT_S):
+                while True:
+                    with suppress(SessionBusy):
+                        return await self._runs.write_facts(session, queue)
+                    state = await self._runs.read_state(session)
+                    if state.is_active or state.prompts_taken >= number:
+                        return None
+                    # A driver has the session, and writes or frees it next.
+                    await wait_for_change(self._journal, session, state.seq, FREE_POLL_S)
 
     async def _is_known(self, session: str) -> bool:
         """Return whether a session has a run, or is to have one."""

@@ -1,6 +1,7 @@
 """What an agent can do and a plain run does not: modules that are imported at their first use.
 
-Answering from outside, sweeping, sub-agents, code that calls tools, and calls that ask a model.
+Answering from outside, sweeping, sub-agents, code that calls tools, calls that ask a model, and a
+journal by its name.
 """
 
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from windlass.agent.sweeping import (
         SweepReport as SweepReport,
     )
+    from windlass.journals.urls import open_journal as open_journal
 
 LAZY_MODULES: LazyModules = {
     "windlass.agent.answering": "accept_expiry find_question post_answer",
@@ -36,6 +38,7 @@ LAZY_MODULES: LazyModules = {
     "windlass.agent.nested_calls": "NestedCallSession",
     "windlass.agent.subagents": "make_agent_tool",
     "windlass.agent.sweeping": "SweepOptions SweepReport Sweeper",
+    "windlass.journals.urls": "open_journal",
 }
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from windlass.gates.grants import GrantGate as GrantGate, make_grant as make_grant
     from windlass.gates.presets import ask as ask
     from windlass.journals.completing import complete_journal as complete_journal
-    from windlass.journals.urls import open_journal as open_journal
     from windlass.models.resolve import resolve_model as resolve_model
 
 LAZY_MODULES: LazyModules = {
@@ -30,7 +29,6 @@ LAZY_MODULES: LazyModules = {
     "windlass.gates.grants": "GrantGate make_grant",
     "windlass.gates.presets": "ask",
     "windlass.journals.completing": "complete_journal",
-    "windlass.journals.urls": "open_journal",
     "windlass.models.resolve": "resolve_model",
 }
 if not TYPE_CHECKING:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from windlass.agent.child_driving import CallSession
 from windlass.agent.child_sessions import UndrivenRuns, find_own_session
+from windlass.agent.openings import RunOpenings
 from windlass.agent.parts import AgentParts
 from windlass.core.events import (
     CallDelta,
@@ -169,7 +170,7 @@ class NestedCallSession:
             nesting.name, parts, run, nesting.context, nesting.call_id, is_free=True
         )
         # Always a new run, in a session that has none or whose last one has ended.
-        opening = partial(parts.make_openings().open_new, task=child.make_task(nesting.code))
+        opening = partial(RunOpenings(parts).open_new, task=child.make_task(nesting.code))
         await child.drive(session, opening)
 
     def _make_world(self, model: ScriptModel) -> World:

@@ -8,17 +8,17 @@ run, and raises ForOperator if none may.
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
 
 from windlass.agent import lazy_imports
-from windlass.agent.observers import KnowsTrace, RunObserver
+from windlass.agent.observers import KnowsTrace
 from windlass.agent.options import (
     Briefing,
     EarlierMessage,
-    InstructionFunction,
     OnBusy,
     OnPartial,
     PromptInput,
@@ -27,6 +27,7 @@ from windlass.agent.options import (
     name_session,
     suggest_option,
 )
+from windlass.agent.parts import AgentParts
 from windlass.core.decide.undoing import UndoPlan
 from windlass.core.errors import (
     ConfigError,
@@ -43,21 +44,23 @@ from windlass.core.events import (
     RunResumed,
     RunStarted,
 )
+from windlass.core.fold.queueing import find_start
 from windlass.core.limits import Budget, Limits, tighten_limits
 from windlass.core.messages import ContentPart, Label, Message, TextPart, UserMessage
 from windlass.core.rate_limits import PRIORITY_KEY
-from windlass.core.secrets.mask import Mask
-from windlass.core.session_summary import check_session, check_text
-from windlass.core.setup import Setup, describe_drift
-from windlass.core.state import StartKey, State
+from windlass.core.session_summary import TAGS_KEY, check_session, check_tags, check_text
+from windlass.core.setup import LoopPolicy, Setup, describe_drift
+from windlass.core.state import State
 from windlass.core.suggestions import suggest_names
 from windlass.core.work_folder import WorkFolder
-from windlass.ports import RefusesContent, World
+from windlass.ports import RefusesContent, UndoableTools
 
 KEY_CHARS_MAX = 400
 LIMITS_KEY = "windlass_limits"
 """The key of a run's own limits in its context."""
 LABELS: tuple[str, ...] = get_args(Label)
+UNDO_LIMITS = Limits(seconds=600.0)
+"""What a run that undoes calls may use, unless another limit is given."""
 _TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -96,22 +99,34 @@ class StartRepeated(ForOperator):
 class RunOpenings:
     """Plans and opens runs with one setup."""
 
-    def __init__(
-        self,
-        setup: Setup,
-        world: World,
-        mask: Mask,
-        instructions: InstructionFunction | None = None,
-        undo_setup: Setup | None = None,
-        observer: RunObserver | None = None,
-    ) -> None:
-        self.setup = setup
+    def __init__(self, parts: AgentParts) -> None:
+        self.setup = parts.setup
         """That of a run which is not limited further."""
-        self._undo_setup = undo_setup or setup
-        self._world = world
-        self._mask = mask
-        self._instructions = instructions
-        self._observer = observer
+        self._world = parts.world
+        self._mask = parts.mask
+        self._instructions = parts.instructions
+        self._observer = parts.observer
+
+    @cached_property
+    def _undo_setup(self) -> Setup:
+        """The setup of a run that undoes calls: no model is asked, and nothing else can run.
+
+        Its limits are its own: an agent whose money or time is used up can still take back what it
+        did.
+        """
+        setup = self.setup
+        tools = self._world.tools
+        return self._mask.mask_setup(
+            Setup(
+                model=setup.model,
+                tools=tools.undo_specs if isinstance(tools, UndoableTools) else (),
+                gate=setup.gate,
+                limits=UNDO_LIMITS,
+                retries=setup.retries,
+                # One after another, in the order that was planned.
+                rules=LoopPolicy(parallel_tool_calls=False, on_unknown=setup.rules.on_unknown),
+            )
+        )
 
     def plan_run(
         self, prompt: PromptInput, session: str | None, options: RunOptions
@@ -193,8 +208,9 @@ class RunOpenings:
         return budgets
 
     def _plan_context(self, options: RunOptions) -> Mapping[str, Any]:
-        """Return the context with the run's own limits and priority, as a journal reads it back."""
-        context = options.get("context") or {}
+        """Return the context with limits, priority and tags, as a journal reads it back."""
+        given: Mapping[str, Any] = options.get("context") or {}
+        context = given
         limits = options.get("limits")
         if limits is not None:
             if limits.usd is not None and (unpriced := unpriced_models(self.setup)):
@@ -204,13 +220,16 @@ class RunOpenings:
                 # A host program may have put limits into the context that the run must not loosen.
                 limits = tighten_limits(own, limits)
             # With the defaults written out: a default that changes must not change a recorded run.
-            given = {name: getattr(limits, name) for name in limits.__struct_fields__}
-            context = {**context, LIMITS_KEY: msgspec.to_builtins(given)}
+            bounds = {name: getattr(limits, name) for name in limits.__struct_fields__}
+            context = {**context, LIMITS_KEY: msgspec.to_builtins(bounds)}
         priority = options.get("priority", 0)
         if not isinstance(priority, int):  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
             raise ConfigError(f"priority={priority!r} is not a whole number")
         if priority:
             context = {**context, PRIORITY_KEY: priority}
+        tags: Mapping[str, str] | None = options.get("tags") or given.get(TAGS_KEY)
+        if tags:
+            context = {**context, TAGS_KEY: check_tags(tags)}
         try:
             return msgspec.json.decode(msgspec.json.encode(context), type=dict[str, Any])
         except (TypeError, ValueError, RecursionError) as error:
@@ -222,13 +241,13 @@ class RunOpenings:
         """Open a new run. Raises RunUnfinished if the last one has not ended.
 
         `needs_folder`: False for a run that is paused before it does anything. Raises
-        WorkspaceMissing if the folder of the session is not here, and ConfigError for earlier
-        messages in a session that has a conversation already.
+        WorkspaceMissing if its folder is not here, ConfigError for messages that do not fit.
         """
         _check_start(state, task)
         if needs_folder and state.folder is not None:
             self.require_folder(state)
-        number = state.run.number + 1 if state.run else 1
+        # A run that was accepted before has its number already.
+        number = state.run.number + (not state.run.queued_mail) if state.run else 1
         setup = self._limited_setup(task.context)
         if self._instructions is not None:
             briefing = Briefing(state.session, number, task.caller, task.context)
@@ -328,7 +347,7 @@ class RunOpenings:
         Raises NothingToDo if no run is open, WorkspaceMissing if its folder is not here, and
         SetupDrifted if the setup differs without consent.
         """
-        if not state.is_active or state.setup is None:
+        if not state.is_active or state.is_queued or state.setup is None:
             raise NothingToDo(f"session {state.session} has no open run")
         self.require_folder(state)
         if state.run is not None and state.run.is_undo:
@@ -417,17 +436,14 @@ def _describe_unpriced(owner: str, model: str) -> str:
     )
 
 
-def find_start(state: State, key: str) -> StartKey | None:
-    """Return the start that a caller named so in this session, if there was one."""
-    return next((start for start in state.start_keys if start.key == key), None)
-
-
 def _check_start(state: State, task: RunTask) -> None:
     """Raise ForOperator if no new run may begin in a session."""
-    if task.key and find_start(state, task.key) is not None:
-        raise StartRepeated(f"session {state.session} has a run with the key {task.key!r}")
-    _require_ended(state)
-    if task.earlier and state.seq:
+    run = state.run
+    if run is None or not run.queued_mail or run.queued_mail != task.mail:
+        if task.key and find_start(state, task.key) is not None:
+            raise StartRepeated(f"session {state.session} has a run with the key {task.key!r}")
+        _require_ended(state)
+    if task.earlier and state.has_conversation:
         raise ConfigError(
             f"messages=…: session {state.session} has a conversation of its own already. "
             "Leave `messages` out to go on with it, or leave `session` out to begin a new one."

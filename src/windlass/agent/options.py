@@ -211,6 +211,9 @@ class RunOptions(TypedDict, total=False):
     limits: Limits
     """Limits of this run that are stricter than the agent's. They bind every driver. A limit that
     is not stricter changes nothing."""
+    tags: Mapping[str, str]
+    """Keys and values of your own, by which sessions are listed and costs are added up: at most 16,
+    such as `{"team": "billing"}`."""
     priority: int
     """A run with a higher one goes before others that wait, in the queues of workers and for the
     rate limits of providers. By default 0."""

@@ -17,12 +17,11 @@ from windlass.agent import lazy_imports
 from windlass.agent.approvals import answer_from_mail, consult_approver, deny_expired
 from windlass.agent.child_sessions import UndrivenRuns, read_progress_below
 from windlass.agent.control import check_takes_steering
-from windlass.agent.observers import Observation, ObservedTools, RunObserver, begin_observation
+from windlass.agent.observers import Observation, ObservedTools, begin_observation
+from windlass.agent.parts import AgentParts
 from windlass.core.errors import NothingToDo, SessionBusy
 from windlass.core.events import CallLate, Event, Fact, SteeringGiven
-from windlass.core.result import RunResult, build_result
-from windlass.core.secrets.mask import Mask
-from windlass.core.setup import Setup
+from windlass.core.result import RunResult
 from windlass.core.state import State
 from windlass.journals.wording import describe_unknown_session
 from windlass.ports import CallerRun, RunBoundTools, Watcher, World
@@ -38,6 +37,10 @@ PAUSED_OUTCOMES = ("suspended", "paused", "released")
 """Outcomes that are not ends: the run can be resumed."""
 RELEASE_GRACE_S = 10.0
 """How long the calls of a run that is released may take to finish, in seconds."""
+
+
+MOVED_REST_S = 10.0
+"""How long a run that was moved away is left to other drivers; then this one may take it again."""
 
 
 class LaunchedRun(msgspec.Struct, frozen=True):
@@ -78,16 +81,14 @@ class LaunchedRun(msgspec.Struct, frozen=True):
 class LiveRuns:
     """The sessions that one agent drives now."""
 
-    def __init__(
-        self, world: World, setup: Setup, mask: Mask, observer: RunObserver | None = None
-    ) -> None:
-        self.world = world
-        self.mask = mask
-        self._observer = observer
-        self._withholds_replies = setup.withhold_replies
+    def __init__(self, parts: AgentParts) -> None:
+        self.world = world = parts.world
+        self.mask = parts.mask
+        self._observer = parts.observer
+        self._withholds_replies = parts.setup.withhold_replies
         self._leftovers = LeftoverTasks()
-        self._state_cache = StateCache(mask)
-        self.undriven = UndrivenRuns(world.journal, world.clock, mask)
+        self._state_cache = StateCache(parts.mask)
+        self.undriven = UndrivenRuns(world.journal, world.clock, parts.mask)
         self._services = DriverServices(
             self._leftovers,
             self._state_cache,
@@ -102,6 +103,9 @@ class LiveRuns:
         self.on_undo_due: Callable[[str], Coroutine[Any, Any, None]] | None = None
         """Undoes the last run of a session, which has just ended."""
         self._undoing: dict[str, asyncio.Task[None]] = {}
+        self._moved: dict[str, tuple[int, float]] = {}
+        """Runs that a caller moved to another driver: the opening of the last one here, and when
+        it released the run."""
 
     def make_driver(
         self, session: str, opening: Opening, watcher: Watcher | None = None
@@ -215,6 +219,8 @@ class LiveRuns:
             driver.finish()
             if self._drivers.get(driver.session) is driver:
                 del self._drivers[driver.session]
+            if driver.control.moved_from:
+                self._moved[driver.session] = (driver.control.moved_from, self.world.clock.now())
         if result.undo_due and self.on_undo_due is not None:
             self._start_undo(driver.session, self.on_undo_due(driver.session))
         if on_ended is not None and result.outcome not in PAUSED_OUTCOMES:
@@ -262,14 +268,13 @@ class LiveRuns:
 
         await self.write_facts(session, opening)
 
-    async def write_facts(self, session: str, opening: Opening) -> RunResult[Any]:
-        """Write facts into a session without a driver, and return the result so far."""
+    async def write_facts(self, session: str, opening: Opening) -> None:
+        """Write facts into a session without a driver."""
         self.check_free(session)
         with await hold_session(self.world.journal, session):
             recorder = self._make_recorder(await self.read_state(session))
             if facts := opening(recorder.state):  # Else another driver has written them already.
                 await recorder.record(*facts)
-            return build_result(recorder.state, recorded=True)
 
     async def watch(self, session: str, after: int) -> AsyncGenerator[Event]:
         """Yield the recorded events of a session, then the live ones: no gap, and nothing twice."""
@@ -313,6 +318,18 @@ class LiveRuns:
             driver.release(reason, grace_s, reply_s)
         return driver is not None
 
+    async def is_moved(self, session: str) -> bool:
+        """Return whether a run was moved away from here, and another driver may still come."""
+        moved = self._moved.get(session)
+        if moved is None:
+            return False
+        opening, at = moved
+        run = (await self.read_state(session)).run
+        if self.world.clock.now() - at < MOVED_REST_S and run and run.opening_seq == opening:
+            return True
+        del self._moved[session]
+        return False
+
     async def wait_until_idle(self) -> None:
         """Return when this agent drives no run in this event loop."""
         loop = asyncio.get_running_loop()
@@ -344,6 +361,10 @@ class LiveRuns:
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         return self._leftovers.start_task(work)
+
+    def note_new(self, session: str) -> None:
+        """Note that a session was given its name just now: there is nothing to read of it."""
+        self._state_cache.keep(State(session), None)
 
     async def read_state(self, session: str) -> State:
         return await self._state_cache.read_state(self.world.journal, session)

@@ -201,6 +201,8 @@ class Sweeper:
         if trouble is not None and now < trouble.not_before:
             return "skipped"
         try:
+            if await self._runs.is_moved(session):
+                return "skipped"
             return await self.drive_own(session, tries_max, accepts)
         except SessionBusy:
             return "busy"
@@ -261,7 +263,7 @@ class Sweeper:
     async def _leads_nowhere(self, state: State, tries_max: int) -> bool:
         """Whether `tries_max` drivers in a row died without any progress of the session tree."""
         run = state.run
-        if run is None or not state.is_active:
+        if run is None or not state.is_active or state.is_queued:
             return False
         if len(find_fruitless(state, run, None)) < tries_max:
             return False
@@ -287,7 +289,7 @@ class Sweeper:
             f"no worker has had its folder {folder.name} (store {folder.store}) for {wait_s:g} s; "
             "start one that has it"
         )
-        if state.is_active:
+        if state.is_active and not state.is_queued:
             await self.park(session, why)
         else:
             await self._sessions.begin_paused(session, _parked_reason(why), SWEEPER)
@@ -303,6 +305,8 @@ class Sweeper:
         self, facts: Sequence[Fact], state: State, accepts: AcceptsStart | None
     ) -> bool:
         """Whether a root session is of an agent with this name, by its last run or its queue."""
+        if state.is_queued:
+            return state.agent in ("", self._runs.world.agent)
         starts = (fact for fact in reversed(facts) if isinstance(fact, RunStarted))
         last = next(starts, None)
         if last is not None and state.is_active and accepts is not None and not accepts(last):
@@ -316,7 +320,8 @@ class Sweeper:
         reason = _parked_reason(why)
 
         def park(state: State) -> Sequence[Fact]:
-            if not state.is_active or state.run is None or state.run.pause is not None:
+            is_open = state.is_active and not state.is_queued
+            if not is_open or state.run is None or state.run.pause is not None:
                 return ()
             return (
                 RunResumed(rules=RULES_VERSION),

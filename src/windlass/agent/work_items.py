@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from windlass.core.errors import JournalCorrupt
-from windlass.core.events import RunEnded, RunStarted
+from windlass.core.events import RunEnded, RunQueued, RunStarted
 from windlass.core.fold.run import fold
 from windlass.core.mail import PromptMail
 from windlass.core.rate_limits import read_priority
@@ -88,7 +88,7 @@ async def _find_next_prompt(journal: Journal, session: str) -> PromptMail | None
         return None
     if await journal.read_mail(session, "control"):
         for fact in reversed(await journal.read(session)):
-            if isinstance(fact, RunEnded):
+            if isinstance(fact, RunEnded | RunQueued):
                 return prompt
             if isinstance(fact, RunStarted):
                 return None

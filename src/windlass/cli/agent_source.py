@@ -18,8 +18,10 @@ from windlass.cli.command_context import load_context
 from windlass.cli.journal_option import read_keys
 from windlass.cli.options import collect_flags
 from windlass.core.errors import ConfigError
+from windlass.core.retention import RetentionRules
 from windlass.ports import Journal
 from windlass.project.agents import ProjectAgent, load_agent
+from windlass.project.files import load_settings
 from windlass.project.journals import ManagedJournal, journal_name, open_journal
 from windlass.project.launches import launch_context
 from windlass.project.program_objects import import_object
@@ -41,6 +43,19 @@ class OpenedAgents:
     workspace: WorkspaceMode
     contexts: Mapping[str, Mapping[str, Any]]
     """What the runs of an agent begin with, by its name."""
+    retention: RetentionRules
+    """How long sessions are kept."""
+
+    def make_service(self, **options: Any) -> Service:  # noqa: ANN401 - those of a service
+        """Return a service of these agents, with further options."""
+        return Service(
+            self.agents,
+            journal=self.journal,
+            contexts=self.contexts,
+            workspace=self.workspace,
+            retention=self.retention,
+            **options,
+        )
 
 
 class AgentSource:
@@ -71,12 +86,17 @@ class AgentSource:
                 self._named = name_agents(found)
             self._journal = journal_name(named=journal)
             self._workspace: WorkspaceMode = given.get("workspace") or "per-caller"
+            self._retention = RetentionRules(load_settings().settings.retention)
             return
         flags = collect_flags({**given, "journal": journal})
         agent = load_context(flags, quiet=quiet, trust=given["trust"]).with_chosen_model().agent
         self._project_agents = load_project_agents(agent, flags, agent.project)
         self._journal = journal_name(agent.settings)
         self._workspace = agent.settings.workspace
+        # The default agent is recorded without a name.
+        others = [(name, each) for name, each in self._project_agents.items() if each is not agent]
+        rules = {name: each.settings.retention for name, each in others}
+        self._retention = RetentionRules(agent.settings.retention, rules)
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[OpenedAgents]:
@@ -84,12 +104,14 @@ class AgentSource:
         async with open_journal(self._journal, self._keys) as journal:
             if self.is_program:
                 shared = share_journal(self._named, journal)
-                yield OpenedAgents(shared, journal, self._workspace, {})
+                yield OpenedAgents(shared, journal, self._workspace, {}, self._retention)
                 return
             async with open_project_agents(self._project_agents, journal) as served:
                 for warning in served.warnings:
                     click.echo(warning, err=True)
-                yield OpenedAgents(served.agents, journal, self._workspace, served.contexts)
+                yield OpenedAgents(
+                    served.agents, journal, self._workspace, served.contexts, self._retention
+                )
 
 
 @dataclass(slots=True)

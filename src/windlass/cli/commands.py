@@ -12,6 +12,7 @@ from windlass.lazy_modules import LazyModules, lazy_attributes
 if TYPE_CHECKING:
     from windlass.cli.acp import acp as acp
     from windlass.cli.approve import approve as approve, deny as deny
+    from windlass.cli.backup import backup as backup, restore as restore
     from windlass.cli.chat.command import chat as chat
     from windlass.cli.completion import completion as completion
     from windlass.cli.config import config as config
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from windlass.cli.demo.command import demo as demo
     from windlass.cli.doctor import doctor as doctor
     from windlass.cli.eval.command import eval_ as eval_
+    from windlass.cli.fleet import fleet as fleet
     from windlass.cli.key import key as key
     from windlass.cli.mcp import mcp as mcp
     from windlass.cli.migrate import migrate as migrate
     from windlass.cli.models import models as models
     from windlass.cli.notes import notes as notes
+    from windlass.cli.people import audit as audit, group as group, person as person
     from windlass.cli.policy import policy as policy
     from windlass.cli.quota import quota as quota
     from windlass.cli.resume import resume as resume
@@ -58,9 +61,13 @@ COMMANDS: Mapping[str, str] = {
     "watch": "Show a session while it runs, in whichever process.",
     "serve": "Serve agents over HTTP: runs, events, questions, a page.",
     "worker": "Drive runs that a service started, beside other workers.",
+    "fleet": "Show the workers of a journal, its paused runs, and who waits.",
     "token": "Make, list and revoke tokens for the service.",
     "key": "Make the keys that a service signs with (Postgres).",
-    "caller": "End a caller of the service, with all that acts for it.",
+    "person": "Put people into groups, and say who stands in for them.",
+    "group": "Say what the people of a group may do.",
+    "audit": "Write down who asked, answered and changed what, in a period.",
+    "caller": "End, export and erase callers of the service.",
     "acp": "Serve an editor (Agent Client Protocol).",
     "tools": "List the tools that an agent would have here.",
     "models": "List providers, models and prices.",
@@ -77,6 +84,8 @@ COMMANDS: Mapping[str, str] = {
     "webhook": "Send messages about questions, ends and failures.",
     "notes": "List, search, correct and delete what agents have noted.",
     "sessions": "List, show, watch, explain, check, copy and delete sessions.",
+    "backup": "Save a journal while it is in use, and check it.",
+    "restore": "Put a backup in the place of a journal.",
     "migrate": "Bring a journal of an older version up to date.",
     "completion": "Print the completion script for a shell.",
 }
@@ -84,6 +93,7 @@ COMMANDS: Mapping[str, str] = {
 LAZY_MODULES: LazyModules = {
     "windlass.cli.acp": "acp",
     "windlass.cli.approve": "approve deny",
+    "windlass.cli.backup": "backup restore",
     "windlass.cli.chat.command": "chat",
     "windlass.cli.completion": "completion",
     "windlass.cli.config": "config",
@@ -91,11 +101,13 @@ LAZY_MODULES: LazyModules = {
     "windlass.cli.demo.command": "demo",
     "windlass.cli.doctor": "doctor",
     "windlass.cli.eval.command": "eval_",
+    "windlass.cli.fleet": "fleet",
     "windlass.cli.key": "key",
     "windlass.cli.mcp": "mcp",
     "windlass.cli.migrate": "migrate",
     "windlass.cli.models": "models",
     "windlass.cli.notes": "notes",
+    "windlass.cli.people": "audit group person",
     "windlass.cli.policy": "policy",
     "windlass.cli.quota": "quota",
     "windlass.cli.resume": "resume",

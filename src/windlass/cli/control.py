@@ -23,7 +23,7 @@ from windlass.agent.control import (
     steer as steer_run,
 )
 from windlass.cli.sessions import journal_option, run_on_journal
-from windlass.core.events import LimitsRaised, RunPaused, SteeringGiven
+from windlass.core.events import LimitsRaised, ReleaseAsked, RunPaused, SteeringGiven
 from windlass.core.limits import RaisedLimits
 from windlass.environ import find_login_name
 from windlass.project.journals import ManagedJournal
@@ -35,27 +35,32 @@ TAKEN_WAIT_S = 3.0
 Post = Callable[[ManagedJournal, str], Coroutine[Any, Any, ControlReceipt]]
 
 
-def _post_and_tell(place: str, session: str, post: Post) -> None:
+def post_and_tell(place: str, session: str, post: Post) -> None:
     """Post a message to the run of a session, and say what came of it."""
-    click.echo(run_on_journal(place, lambda journal: _post(journal, session, post)))
+    click.echo(run_on_journal(place, lambda journal: post_and_describe(journal, session, post)))
 
 
-async def _post(journal: ManagedJournal, session: str, post: Post) -> str:
+async def post_and_describe(journal: ManagedJournal, session: str, post: Post) -> str:
+    """Post a message, wait a moment for the driver to take it, and return what came of it."""
     name = (await find_session(journal, session)).session
     receipt = await post(journal, name)
     if receipt.fact is None and not await journal.is_leased(name):
-        how = explain_program_run(name, await journal.read(name)) or f"windlass resume {name}"
-        return (
-            f"The message waits: nobody drives session {name}. It is taken when somebody does: "
-            f"{how}"
-        )
+        return await _tell_that_nobody_drives(journal, name)
     try:
         fact = await receipt.taken(TAKEN_WAIT_S)
     except TimeoutError:
+        # A driver may have died so shortly before that its death shows only now.
+        if not await journal.is_leased(name):
+            return await _tell_that_nobody_drives(journal, name)
         return f"The message waits in session {name}: its driver has not taken it yet."
-    if isinstance(fact, SteeringGiven | RunPaused | LimitsRaised):
+    if isinstance(fact, SteeringGiven | RunPaused | LimitsRaised | ReleaseAsked):
         return f"{fact.describe()}."
     return f"The run of session {name} has ended."
+
+
+async def _tell_that_nobody_drives(journal: ManagedJournal, name: str) -> str:
+    how = explain_program_run(name, await journal.read(name)) or f"windlass resume {name}"
+    return f"The message waits: nobody drives session {name}. It is taken when somebody does: {how}"
 
 
 @click.command(
@@ -74,7 +79,7 @@ def steer(session: str, text: tuple[str, ...], place: str) -> None:
     """
     said = " ".join(text)
     person = find_login_name()
-    _post_and_tell(place, session, lambda j, name: steer_run(j, name, said, by=person))
+    post_and_tell(place, session, lambda j, name: steer_run(j, name, said, by=person))
 
 
 @click.command()
@@ -87,7 +92,7 @@ def pause(session: str, reason: str, place: str) -> None:
     Its current reply and calls still finish.
     """
     person = find_login_name()
-    _post_and_tell(place, session, lambda j, name: pause_run(j, name, reason, by=person))
+    post_and_tell(place, session, lambda j, name: pause_run(j, name, reason, by=person))
 
 
 @click.command()
@@ -96,9 +101,7 @@ def pause(session: str, reason: str, place: str) -> None:
 @journal_option
 def cancel(session: str, reason: str, place: str) -> None:
     """End a run, whichever process drives it. If none does, it ends at once."""
-    _post_and_tell(
-        place, session, lambda j, name: cancel_run(j, name, reason, by=find_login_name())
-    )
+    post_and_tell(place, session, lambda j, name: cancel_run(j, name, reason, by=find_login_name()))
 
 
 @click.command("raise")
@@ -121,6 +124,6 @@ def raise_(
     If no process drives it, resume it with: windlass resume SESSION.
     """
     limits = RaisedLimits(steps=steps, tokens=tokens, usd=usd, seconds=seconds)
-    _post_and_tell(
+    post_and_tell(
         place, session, lambda j, name: raise_limits(j, name, limits, by=find_login_name())
     )

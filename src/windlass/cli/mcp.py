@@ -27,7 +27,6 @@ from windlass.project.server_scripts import server_command
 from windlass.project.snapshot import MCP_FILE
 from windlass.project.trust import ProjectFolder, explain_no_trust, keep_trust, open_project
 from windlass.server import mcp as mcp_server
-from windlass.server.service import Service
 from windlass.tools.mcp.config import McpHttp, McpStdio
 from windlass.tools.mcp.http import build_keeper
 from windlass.tools.mcp.oauth.settings import McpCredentials
@@ -145,14 +144,7 @@ def serve(target: str | None, journal: str | None, **given: Any) -> None:  # noq
             await mcp_server.serve_stdio(source.service)
             return
         async with source.open() as opened:
-            await mcp_server.serve_stdio(
-                Service(
-                    opened.agents,
-                    journal=opened.journal,
-                    contexts=opened.contexts,
-                    workspace=opened.workspace,
-                )
-            )
+            await mcp_server.serve_stdio(opened.make_service())
 
     asyncio.run(run())
 

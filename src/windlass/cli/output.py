@@ -65,6 +65,8 @@ def result_as_json(result: RunResult[Any], model: str) -> dict[str, Any]:
                 "question": question.question,
                 "digest": question.digest,
                 "expires_at": question.expires_at,
+                "needs": [one.describe() for one in question.approvals],
+                "agreed": question.agreed,
             }
             for question in result.questions
         ],
@@ -120,9 +122,15 @@ def show_answer_commands(screen: Screen, session: str, questions: tuple[Question
     """Write the calls that a run waits for, whole, and the commands that answer them."""
     for question in questions:
         call = question.call
-        line = f"waiting for your answer: {call.name}"
+        line = f"waiting for {'people' if question.approvals else 'your answer'}: {call.name}"
         screen.write_line(line, TROUBLE, mark=screen.glyphs.trouble)
         show_whole_call(screen, question)
+        if question.approvals:
+            needed = ", and ".join(one.describe() for one in question.approvals)
+            agreed = f"; agreed so far: {', '.join(question.agreed)}" if question.agreed else ""
+            line = f"It needs {needed}{agreed}. They answer on the page of the service."
+            screen.write_line(line, QUIET, indent=2)
+            continue
         # In one piece, so that it can be copied.
         screen.write_verbatim(f"  windlass approve {session} {call.id} --digest {question.digest}")
         screen.start_new_line()

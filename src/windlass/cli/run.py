@@ -5,12 +5,13 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from windlass.agent.attachments import attach
 from windlass.cli.command_context import CommandContext, load_context
@@ -31,6 +32,7 @@ from windlass.cli.terminal_run import TerminalRun
 from windlass.core.errors import ConfigError, RunUnfinished
 from windlass.core.messages import ContentPart, Label, TextPart
 from windlass.core.schema import JsonSchema
+from windlass.core.session_summary import read_tag_pairs
 from windlass.environ import find_login_name
 from windlass.journals.forking import fork as fork_session
 from windlass.journals.memory import MemoryJournal
@@ -52,6 +54,7 @@ class PromptInput(msgspec.Struct, frozen=True):
     """What the person wrote on the command line."""
     labels: tuple[Label, ...]
     """What came in by a pipe or as an image may be private, and anyone may have made it."""
+    tags: Mapping[str, str] = {}
 
 
 class SessionChoice(msgspec.Struct, frozen=True):
@@ -93,6 +96,9 @@ Exit codes:
 @click.option(
     "--image", "images", metavar="FILE", multiple=True, help="Attach an image; may be repeated."
 )
+@click.option(
+    "--tag", "tags", metavar="KEY=VALUE", multiple=True, help="Tag the run; may be repeated."
+)
 @show_options
 def run(  # noqa: PLR0913, PLR0917 - one parameter per option
     prompt: tuple[str, ...],
@@ -103,6 +109,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter per option
     output_format: OutputFormat,
     output_schema: str | None,
     images: tuple[str, ...],
+    tags: tuple[str, ...],
     quiet: bool,
     **given: Any,  # noqa: ANN401 - the shared options, by name
 ) -> None:
@@ -121,7 +128,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter per option
         quiet=quiet,
         trust=given["trust"],
     )
-    given_prompt = read_prompt(prompt, images)
+    given_prompt = replace(read_prompt(prompt, images), tags=read_tag_pairs(tags))
     sys.exit(asyncio.run(_run_prompt(context.with_chosen_model(), given_prompt, choice)))
 
 
@@ -168,6 +175,7 @@ async def run_once(
                 caller=find_login_name(),
                 context=launch_context(agent, prompt.typed),
                 labels=prompt.labels,
+                tags=prompt.tags,
             ),
             is_kept=journal.is_kept,
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+from msgspec.structs import replace
 
 import windlass.cli.engine as engine_module
 from windlass.cli.agent_source import AgentSource
@@ -86,13 +87,13 @@ Examples:
     "proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="A proxy whose X-Forwarded-Proto and -For count: an address or a network.",
+    help="A proxy whose X-Forwarded-Proto, -For and -Prefix count: an address or a network.",
 )
 @click.option(
     "--public-url",
     default="",
     metavar="URL",
-    help="Where people reach the service, for links and the origin of the page.",
+    help="Where people reach the service, with the path prefix if it has one.",
 )
 @click.option(
     "--webhook-host",
@@ -152,15 +153,12 @@ def serve(
 
     async def run() -> None:
         if source.service is not None:
+            _agree_on_outside(source.service, outside)
             await _serve_service(source.service, options, entry)
             return
         async with source.open() as opened:
             _refuse_what_has_no_effect(target, given["model"], opened.journal, drives=drives)
-            service = Service(
-                opened.agents,
-                journal=opened.journal,
-                contexts=opened.contexts,
-                workspace=opened.workspace,
+            service = opened.make_service(
                 outside=outside,
                 drives=drives,
                 engine=placing,
@@ -169,6 +167,15 @@ def serve(
             await _serve_service(service, options, entry)
 
     asyncio.run(run())
+
+
+def _agree_on_outside(service: Service, given: OutsideSettings) -> None:
+    """Let the flags of this start go before what a program says about its service."""
+    own = service.outside
+    service.outside = OutsideSettings(
+        public_url=given.public_url or own.public_url,
+        webhook_hosts=given.webhook_hosts or own.webhook_hosts,
+    )
 
 
 def _refuse_what_has_no_effect(
@@ -195,7 +202,7 @@ def _read_options(given: Mapping[str, Any], outside: OutsideSettings) -> ServeOp
         tls_cert=given["tls_cert"],
         tls_key=given["tls_key"],
         insecure=given["insecure"],
-        hosts=(*given["hosts"], *outside.public_hosts()),
+        hosts=given["hosts"],
         public_url=outside.public_url,
         origins=given["origins"],
         proxies=given["proxies"],
@@ -218,6 +225,7 @@ def _read_jwt_options(given: Mapping[str, Any]) -> JwtOptions | None:
 
 async def _serve_service(service: Service, options: ServeOptions, entry: EntryOptions) -> None:
     """Serve until a signal, and say how to get in."""
+    options = replace(options, public_url=service.outside.public_url)
     log_unsigned(service.journal)
 
     async def on_ready(address: str) -> None:

@@ -47,6 +47,7 @@ def show_session_page(page: SessionPage, queued: Mapping[str, int], *, as_json: 
 
 def _session_row(summary: SessionSummary, queued: int) -> tuple[str, ...]:
     state = f"{summary.state}, {queued} queued" if queued else summary.state
+    tags = "".join(f" [{key}={value}]" for key, value in summary.tags.items())
     updated = datetime.fromtimestamp(summary.updated, UTC).astimezone()
     return (
         printable_chars(summary.session),
@@ -54,7 +55,7 @@ def _session_row(summary: SessionSummary, queued: int) -> tuple[str, ...]:
         state,
         str(summary.runs),
         str(summary.steps),
-        printable_chars(summary.title),
+        printable_chars(summary.title + tags),
     )
 
 

@@ -6,33 +6,40 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import click
 
-from windlass.agent.control import count_queued
 from windlass.agent.following import follow_session
+from windlass.agent.prompt_queue import count_queued
 from windlass.cli.journal_option import journal_option, run_on_journal, show_unsigned
 from windlass.cli.options import read_duration
+from windlass.cli.pruning import delete, prune
 from windlass.cli.renderer import EventRenderer
 from windlass.cli.screen import Screen
 from windlass.cli.session_table import show_session_page
 from windlass.cli.transcript import format_view, show_transcript
 from windlass.core.audit.explain import explain as explain_facts
 from windlass.core.audit.replay import replay as replay_facts
-from windlass.core.errors import ConfigError
+from windlass.core.errors import JournalCorrupt
 from windlass.core.events import Event, Fact, RunEnded, RunSuspended
 from windlass.core.fold.run import fold
 from windlass.core.phrases import format_count
 from windlass.core.result import open_questions
 from windlass.core.secrets.mask import Mask
-from windlass.core.session_summary import ENDED_STATES, UNFINISHED_STATES, SessionPage, SessionState
+from windlass.core.session_summary import (
+    ENDED_STATES,
+    UNFINISHED_STATES,
+    SessionPage,
+    SessionState,
+    read_tag_pairs,
+)
 from windlass.core.text_clip import printable_chars
 from windlass.journals.archive import export_session, import_session
 from windlass.journals.forking import fork as fork_session
-from windlass.project.files import load_settings
+from windlass.ports import Tombstone
 from windlass.project.journals import (
     AnchoredJournal,
     ManagedJournal,
@@ -80,6 +87,13 @@ def sessions(context: click.Context) -> None:
 @click.option("--since", metavar="AGE", help="Only sessions used in the last AGE, such as 2h.")
 @click.option("--until", metavar="AGE", help="Only sessions last used before AGE, such as 30d.")
 @click.option("--parent", metavar="SESSION", help="Only sessions that work for this one.")
+@click.option(
+    "--tag",
+    "tags",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Only sessions whose last run has this tag; may be repeated.",
+)
 def list_(  # noqa: PLR0913, PLR0917 - one parameter per option
     place: str,
     limit: int,
@@ -92,6 +106,7 @@ def list_(  # noqa: PLR0913, PLR0917 - one parameter per option
     since: str | None,
     until: str | None,
     parent: str | None,
+    tags: tuple[str, ...],
 ) -> None:
     """List the sessions, the latest first.
 
@@ -107,6 +122,7 @@ def list_(  # noqa: PLR0913, PLR0917 - one parameter per option
             since=_time_before("--since", since),
             until=_time_before("--until", until),
             parent=parent,
+            tags=read_tag_pairs(tags),
             limit=limit,
             cursor=cursor,
         ),
@@ -224,6 +240,11 @@ def verify(session: str | None, place: str, accept: bool) -> None:
     """
     if accept:
         run_on_journal(place, _accept_journal)
+    if session is not None:
+        tombstone = run_on_journal(place, partial(_find_deleted, session))
+        if tombstone is not None:
+            click.echo(f"{session} was {tombstone.describe()}: it was not lost")
+            return
     checked, problems = run_on_journal(place, partial(_verify_sessions, session))
     for problem in problems:
         click.echo(printable_chars(problem, keep="\n"), err=True)
@@ -235,6 +256,14 @@ def verify(session: str | None, place: str, accept: bool) -> None:
 async def _accept_journal(journal: ManagedJournal) -> None:
     if isinstance(journal, AnchoredJournal):
         await journal.accept()
+
+
+async def _find_deleted(session: str, journal: ManagedJournal) -> Tombstone | None:
+    """Return what stays of a session that was deleted; None if it is there, or never was."""
+    with suppress(JournalCorrupt):
+        if not await journal.read(session):
+            return await journal.find_tombstone(session)
+    return None
 
 
 async def _verify_sessions(given: str | None, journal: ManagedJournal) -> tuple[int, list[str]]:
@@ -331,58 +360,5 @@ def import_(file: str, place: str, into: str | None) -> None:
     click.echo(asyncio.run(read_archive()))
 
 
-@sessions.command(short_help="Delete old sessions that have ended.")
-@journal_option
-@click.option(
-    "--older-than",
-    "age",
-    metavar="AGE",
-    help="Such as 12h, 30d or 4w; by default, the setting `retention`.",
-)
-@click.option("--keep", type=click.IntRange(0), default=0, help="Keep the latest N in any case.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def prune(place: str, age: str | None, keep: int, yes: bool) -> None:
-    """Delete the sessions that have ended and were last used before AGE.
-
-    A session goes together with those of its sub-agents, and stays while one of them is driven.
-    """
-    kept_s = (
-        load_settings().settings.retention if age is None else read_duration("--older-than", age)
-    )
-    if kept_s is None:
-        raise ConfigError(
-            "it is not said how old: add --older-than 30d, or set it for good with "
-            "windlass config set --user retention 30d"
-        )
-    before = time.time() - kept_s
-    listed = run_on_journal(place, lambda journal: journal.sessions(limit=LISTED_MAX))
-    old = sum(each.updated < before and each.outcome is not None for each in listed[keep:])
-    if old and not yes:
-        question = f"Delete {format_count(old, 'session')} of {len(listed)}?"
-        click.confirm(question, abort=True, err=True)
-    deleted = 0
-    if old:
-        deleted = run_on_journal(place, lambda journal: journal.prune(before, keep=keep))
-    click.echo(f"{format_count(deleted, 'session')} deleted")
-
-
-@sessions.command(short_help="Delete sessions.")
-@click.argument("names", metavar="SESSION...", nargs=-1, required=True)
-@journal_option
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def delete(names: tuple[str, ...], place: str, yes: bool) -> None:
-    """Delete sessions, those of their sub-agents, and attachments that no other session uses."""
-
-    async def find_names(journal: ManagedJournal) -> list[str]:
-        return [(await find_session(journal, name)).session for name in names]
-
-    async def delete_sessions(journal: ManagedJournal) -> None:
-        for name in found:
-            if not await journal.delete(name):
-                raise ConfigError(f"session {name} was deleted by another process")
-
-    found = list(dict.fromkeys(run_on_journal(place, find_names)))
-    if not yes:
-        click.confirm(f"Delete {', '.join(found)}?", abort=True, err=True)
-    run_on_journal(place, delete_sessions)
-    click.echo(f"{format_count(len(found), 'session')} deleted")
+sessions.add_command(prune)
+sessions.add_command(delete)

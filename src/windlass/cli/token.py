@@ -1,16 +1,19 @@
 """`windlass token` and `windlass caller`: who may call the service of a journal."""
 
 import time
+from typing import Any
 
 import click
 
-from windlass.cli.journal_option import journal_option, run_on_journal
+from windlass.agent.folder_store import FolderStore
+from windlass.cli.journal_option import journal_option, key_options, read_keys, run_on_journal
 from windlass.cli.options import read_duration
 from windlass.cli.resource_commands import ResourceCommands
 from windlass.cli.session_picker import format_age
 from windlass.core.phrases import format_count
 from windlass.environ import find_login_name
 from windlass.journals.wording import show_journal_name
+from windlass.project.files import load_settings
 from windlass.project.journals import ManagedJournal
 from windlass.server.access import (
     LOCAL_OWNER,
@@ -21,6 +24,8 @@ from windlass.server.access import (
     make_grants,
 )
 from windlass.server.caller_end import CallerEnd, RunChoice, end_caller
+from windlass.server.caller_export import export_caller
+from windlass.server.erasure import CallerEraser, CallerErasure, RunFate
 from windlass.server.tokens import DEFAULT_ROLES, INVITATION_S, TokenRecord, TokenStore
 
 team_option = click.option(
@@ -169,7 +174,7 @@ def _read_grants(team_roles: tuple[str, ...], agents: tuple[str, ...]) -> tuple[
 
 @click.group()
 def caller() -> None:
-    """End callers of the service."""
+    """End, export and erase callers of the service."""
 
 
 @caller.command(
@@ -212,6 +217,83 @@ def end(name: str, runs: RunChoice, place: str) -> None:
         click.echo(f"Still open: {format_count(ended.open, 'run')}. To see them: windlass sessions")
     if ended.queued:
         click.echo(f"Still waiting in queues: {format_count(ended.queued, 'prompt')}.")
+
+
+@caller.command(
+    short_help="Erase all that is kept about a caller.",
+    epilog="""\b
+Examples:
+  windlass caller erase ann
+  windlass caller erase ann --runs wait""",
+)
+@click.argument("name")
+@click.option(
+    "--runs",
+    type=click.Choice(["cancel", "wait"]),
+    default="cancel",
+    show_default=True,
+    help="What becomes of runs that have not ended: end them, or erase them once they have.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@journal_option
+@key_options
+def erase(name: str, runs: RunFate, yes: bool, place: str, **given: Any) -> None:  # noqa: ANN401 - the flags of click
+    """Erase a caller: sessions, messages, uploads, its folder, and all that acts for it.
+
+    What is left is a tombstone with a keyed hash of the name. If it is interrupted, a service
+    finishes it, or the same command. What the caller answered in sessions of others stays there.
+    """
+    if not yes:
+        click.confirm(f"Erase all that is kept about {name}?", abort=True, err=True)
+
+    async def work(journal: ManagedJournal) -> CallerErasure:
+        eraser = CallerEraser(journal, TokenStore(journal), _open_folders())
+        await eraser.resume()
+        return await eraser.erase(name, runs=runs, by=find_login_name())
+
+    erased = run_on_journal(place, work, keys=read_keys(given))
+    counts = (
+        format_count(erased.sessions, "session"),
+        format_count(erased.uploads, "upload"),
+        format_count(erased.evaluations, "evaluation"),
+        format_count(erased.folders, "folder"),
+        format_count(erased.tokens, "token"),
+    )
+    click.echo(f"Erased: {', '.join(counts)}.")
+    if erased.left:
+        still = format_count(erased.left, "session")
+        click.echo(f"{still} still at work: a service erases them once their runs have ended.")
+    if erased.stores:
+        machines = format_count(len(erased.stores), "other machine")
+        click.echo(f"A folder of {name} is on {machines}: their workers delete it.")
+    if not erased.scrubbed:
+        click.echo("The database server keeps deleted bytes until it has cleaned up its files.")
+
+
+@caller.command(short_help="Write all that is kept about a caller into a file.")
+@click.argument("name")
+@click.option("-o", "--output", default="-", metavar="FILE", help="The file; by default, stdout.")
+@journal_option
+def export(name: str, output: str, place: str) -> None:
+    """Write all that is kept about a caller as a tar file.
+
+    It has the sessions, the records of services as JSON, the uploads, and the files of the caller's
+    folder if this machine has it. It has no secrets.
+    """
+
+    async def work(journal: ManagedJournal) -> None:
+        with click.open_file(output, "wb", atomic=output != "-") as file:
+            async for piece in export_caller(journal, name, _open_folders()):
+                file.write(piece)
+
+    run_on_journal(place, work)
+    if output != "-":
+        click.echo(f"{output}: all that is kept about {name}")
+
+
+def _open_folders() -> FolderStore:
+    """Return the folders of callers, where the settings say that they are."""
+    return FolderStore(load_settings().settings.workspace_store or None)
 
 
 def _day(at: float) -> str:

@@ -12,7 +12,7 @@ from windlass.agent.agent import Agent
 from windlass.agent.folder_watch import WAIT_S
 from windlass.agent.sweeping import AcceptsStart
 from windlass.agent.working import SessionWorker, WorkLimits
-from windlass.cli.agent_source import AgentSource
+from windlass.cli.agent_source import AgentSource, OpenedAgents
 from windlass.cli.journal_option import key_options, log_unsigned
 from windlass.cli.options import (
     agent_options,
@@ -23,7 +23,7 @@ from windlass.cli.options import (
 )
 from windlass.core.errors import ConfigError
 from windlass.core.events import RunStarted
-from windlass.ports import Journal
+from windlass.server.background import BackgroundWork, begin_retention
 from windlass.server.request_log import set_up_logs
 from windlass.server.run_controls import is_served_run
 from windlass.server.serving import StopSignals, relax_garbage_collector
@@ -137,7 +137,7 @@ def worker(target: str | None, journal: str | None, **given: Any) -> None:  # no
 
     async def run() -> None:
         async with source.open() as opened:
-            await _work(opened.agents, opened.journal, plan)
+            await _work(opened, plan)
 
     asyncio.run(run())
 
@@ -146,20 +146,24 @@ def _was_left_to_workers(start: RunStarted) -> bool:
     return bool(start.mail) or is_served_run(start)
 
 
-async def _work(agents: Mapping[str, Agent[Any]], journal: Journal, plan: WorkPlan) -> None:
+async def _work(opened: OpenedAgents, plan: WorkPlan) -> None:
     """Work until SIGTERM or SIGINT; then release all runs. A second signal does not wait."""
+    agents, journal = opened.agents, opened.journal
     if not journal.is_kept:
         raise ConfigError("a worker shares its journal with others: give --journal, a file or URL")
     log_unsigned(journal)
     working = plan.make_worker(agents)
     relax_garbage_collector()
     stop = StopSignals()
+    background = BackgroundWork()
     with stop:
         task = asyncio.create_task(working.run())
+        begin_retention(background, journal, opened.retention)
         click.echo(f"Working for {', '.join(agents)}, up to {plan.limits.runs} runs at a time.")
         await stop.wait()
         click.echo(f"Releasing {len(working.driving)} runs.", err=True)
         task.cancel()
+        await background.stop()
         await stop.wait_again_or_for(task, plan.limits.drain_s + RELEASE_S)
         working.release_at_once()
         await asyncio.wait({task}, timeout=RELEASE_S)

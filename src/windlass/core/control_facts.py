@@ -8,13 +8,13 @@ between.
 All of them are members of the union in `core/events.py`, which says what a fact declares.
 """
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from windlass.core.deltas import PlacedEvent
 from windlass.core.limits import Amount, RaisedLimits
-from windlass.core.messages import Charge, ContentPart
+from windlass.core.messages import Charge, ContentPart, Label
 from windlass.core.phrases import (
     count_attachments,
     format_amount,
@@ -24,6 +24,7 @@ from windlass.core.phrases import (
     quote_text,
 )
 from windlass.core.text_clip import printable_line
+from windlass.core.verdicts import Allow, Approval, Modify, VerifiedPerson
 
 PauseCause = Literal["asked", "budget", "deaths"]
 """Why a run is paused: a caller asked for it, money is used up, or a call kills its process."""
@@ -35,6 +36,35 @@ class SessionProgress(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     session: str
     seq: int
     """The last record by which it got any further: a reply, a result, or its start or end."""
+
+
+class RunQueued(PlacedEvent, frozen=True, tag="RunQueued"):
+    """A run was accepted, and waits for its first driver.
+
+    From here on it can be read, watched, steered, paused and cancelled. Its prompt stays in the
+    mailbox until the driver, which knows the secrets of the agent, masks it into `RunStarted`.
+    """
+
+    masked_fields: ClassVar = ("caller", "agent", "context")
+    from_outside: ClassVar = True
+    run: int
+    mail: int
+    """The number of its prompt in the queue of the session. This fact does not take the prompt."""
+    session_id: str = ""
+    """A random name of the session, if this is its first fact."""
+    caller: str = ""
+    agent: str = ""
+    key: str = ""
+    """The caller's own name for this start: the same key never begins a second run."""
+    digest: str = ""
+    """Of the prompt in the mailbox, if the start has a key."""
+    labels: tuple[Label, ...] = ()
+    context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+
+    def describe(self) -> str:
+        """Say in words what happened, for `windlass explain` and the terminal."""
+        caller = f" on behalf of {printable_line(self.caller)}" if self.caller else ""
+        return f"Run {self.run} was accepted{caller} and waits for a driver"
 
 
 class SteeringGiven(PlacedEvent, frozen=True, tag="Steered"):
@@ -118,6 +148,20 @@ class RunReleased(PlacedEvent, frozen=True, tag="RunReleased"):
         return f"The driver released the run{reason}{format_charge(self.charge)}"
 
 
+class ReleaseAsked(PlacedEvent, frozen=True, tag="ReleaseAsked"):
+    """A caller moves the run to another driver: the present one releases it soon."""
+
+    masked_fields: ClassVar = ("reason", "by")
+    from_outside: ClassVar = True
+    reason: str = ""
+    by: str = ""
+    mail: int = 0
+
+    def describe(self) -> str:
+        reason = f": {quote_text(self.reason)}" if self.reason else ""
+        return f"{_person(self.by)} moved the run to another driver{reason}"
+
+
 class LimitsRaised(PlacedEvent, frozen=True, tag="LimitsRaised"):
     """A caller raises the limits of the run. They override those of any driver's setup."""
 
@@ -151,6 +195,20 @@ class MailRefused(PlacedEvent, frozen=True, tag="MailRefused"):
         return f"A message ({kind}) was refused: {printable_line(self.reason)}"
 
 
+class PromptWithdrawn(PlacedEvent, frozen=True, tag="PromptWithdrawn"):
+    """A prompt that waits behind a run begins no run. Those before it in the queue still wait."""
+
+    masked_fields: ClassVar = ("by",)
+    from_outside: ClassVar = True
+    prompt: int
+    """The number of the prompt in the queue."""
+    by: str = ""
+    mail: int = 0
+
+    def describe(self) -> str:
+        return f"{_person(self.by)} withdrew prompt {self.prompt} of the queue"
+
+
 class NestedQuestion(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A question of a sub-agent, as it is asked at the top."""
 
@@ -166,6 +224,8 @@ class NestedQuestion(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     agents: tuple[str, ...] = ()
     """Who works for whom, the outermost first; the last one asks."""
     rule: str = ""
+    approvals: tuple[Approval, ...] = ()
+    agreed: tuple[str, ...] = ()
 
 
 class CallWaiting(PlacedEvent, frozen=True, tag="CallWaiting"):
@@ -204,6 +264,29 @@ class AnswerForwarded(PlacedEvent, frozen=True, tag="AnswerForwarded"):
     def describe(self) -> str:
         call = printable_line(self.call_id)
         return f"{_person(self.by)} answered {call} of {printable_line(self.session)}"
+
+
+class AnswerCounted(PlacedEvent, frozen=True, tag="AnswerCounted"):
+    """A person agreed to a call to which others have to agree too. The question stays open.
+
+    With other arguments (`Modify`), the question is about those from now on, and who agreed before
+    has to be asked again.
+    """
+
+    masked_fields: ClassVar = ("verdict", "by")
+    from_outside: ClassVar = True
+    call_id: str
+    verdict: Allow | Modify
+    digest: str
+    by: str = ""
+    mail: int = 0
+    accepted_at: float = 0.0
+    signature: str = ""
+    person: VerifiedPerson | None = None
+
+    def describe(self) -> str:
+        call = printable_line(self.call_id)
+        return f"{_person(self.by)} agreed to {call}; others have to agree too"
 
 
 def _person(by: str) -> str:

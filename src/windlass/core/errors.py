@@ -15,6 +15,7 @@ WindlassError
 │   ├── RunUnfinished     the last run of this session has not ended: resume or cancel it
 │   ├── NothingToDo       there is no open run or question to act on
 │   │   └── QuestionDecided  the question has been decided; carries the decision
+│   ├── AnswerNotQualified  other people have to answer the question
 │   ├── OutputMissing     the run did not complete, so it has no output; carries its result
 │   ├── SetupDrifted      the run was recorded with another configuration: consent is needed
 │   ├── WorkspaceMissing  the folder that the session works in is not on this machine
@@ -187,6 +188,17 @@ class QuestionDecided(NothingToDo):
         self.call_id = call_id
         self.decision = decision
         super().__init__(f"the question about call {call_id} is closed: {decision.describe()}")
+
+
+class AnswerNotQualified(ForOperator):
+    """Other people have to answer this question: of a role, several, or not who started the run."""
+
+    def __init__(self, call_id: str, reason: str) -> None:
+        self.call_id = call_id
+        super().__init__(
+            f"this answer to the question about call {call_id} does not count: {reason}; "
+            "people answer on the page of the service, or with a token of their own"
+        )
 
 
 class SetupDrifted(ForOperator):

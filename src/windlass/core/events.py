@@ -31,12 +31,16 @@ from windlass.core.context_facts import (
     UndoPlanned,
 )
 from windlass.core.control_facts import (
+    AnswerCounted,
     AnswerForwarded,
     CallWaiting,
     LimitsRaised,
     MailRefused,
+    PromptWithdrawn,
+    ReleaseAsked,
     RunContinued,
     RunPaused,
+    RunQueued,
     RunReleased,
     SessionProgress,
     SteeringGiven,
@@ -85,6 +89,7 @@ from windlass.core.verdicts import (
     InvalidCall,
     OutputMismatch,
     Verdict,
+    VerifiedPerson,
 )
 from windlass.core.work_folder import WorkFolder
 
@@ -229,6 +234,8 @@ class CallAnswered(PlacedEvent, frozen=True, tag="CallAnswered"):
     signature: str = ""
     """Proves who gave it: someone with the user's own key to a file, or a service to Postgres,
     with the id of its key. `verify` checks it."""
+    person: VerifiedPerson | None = None
+    """Who it was and from where, if a service verified that."""
 
 
 class CallStarted(PlacedEvent, frozen=True, tag="CallStarted"):
@@ -329,6 +336,8 @@ class RunEnded(PlacedEvent, frozen=True, tag="RunEnded"):
     """Who cancelled it, if the cancel came from outside its process."""
     mail: int = 0
     """The number of the message that cancelled it; 0 if none did."""
+    prompt: int = 0
+    """The number of its prompt in the queue, if the run ended before a driver had begun it."""
     undo: bool = False
     """The session is not finished: the next run undoes the calls of this one."""
     still_running: tuple[str, ...] = ()
@@ -343,6 +352,7 @@ InRunFact = (
     | StepProposed
     | CallJudged
     | CallAnswered
+    | AnswerCounted
     | CallStarted
     | CallFinished
     | ReplyJudged
@@ -360,10 +370,13 @@ InRunFact = (
     | LimitsRaised
     | CallWaiting
     | AnswerForwarded
+    | ReleaseAsked
     | RunEnded
 )
 """The facts that only an open run can have."""
-Fact = RunStarted | InRunFact | CallLate | SessionImported | MailRefused | EntryKept
+SessionFact = RunQueued | CallLate | SessionImported | MailRefused | PromptWithdrawn | EntryKept
+"""The facts that need no open run, besides the start of one."""
+Fact = RunStarted | InRunFact | SessionFact
 """What a journal keeps. Each is written before anyone acts on it."""
 ContentPiece = TextDelta | ThinkingDelta | CallDelta | UsageDelta | ReplyEnd
 """What a reply consists of."""

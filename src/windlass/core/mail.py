@@ -17,7 +17,7 @@ import msgspec
 
 from windlass.core.limits import Budget, RaisedLimits
 from windlass.core.messages import ContentPart, Label, Message
-from windlass.core.verdicts import Grant, PersonAnswer
+from windlass.core.verdicts import Grant, PersonAnswer, VerifiedPerson
 
 MailLane = Literal["control", "prompts"]
 
@@ -65,12 +65,30 @@ class AnswerMail(MailMessage, frozen=True, tag="answer"):
     """That of the message to the run at the top, which passed it on; empty if it did not."""
     grant: Grant | None = None
     """What `AllowAlways` allows for the rest of the session, as it was when the person answered."""
+    person: VerifiedPerson | None = None
+    """Who answers, if a service verified that. Only a service sets it."""
+
+
+class ReleaseMail(MailMessage, frozen=True, tag="release"):
+    """Have the driver release the run, so that another one resumes it."""
+
+    opening: int
+    """The number of the fact by which that driver opened the run. A later driver refuses the
+    message: the run has moved already."""
+    reason: str = ""
 
 
 class RaiseLimitsMail(MailMessage, frozen=True, tag="raise_limits"):
     """Raise the limits of the run."""
 
     limits: RaisedLimits
+
+
+class WithdrawMail(MailMessage, frozen=True, tag="withdraw"):
+    """Begin no run with a prompt that waits behind this one."""
+
+    prompt: int
+    """The number of the prompt in the queue."""
 
 
 class PromptMail(
@@ -101,7 +119,16 @@ class PromptMail(
     begins the run is set up."""
 
 
-ControlMail = SteerMail | CancelMail | PauseMail | ContinueMail | AnswerMail | RaiseLimitsMail
+ControlMail = (
+    SteerMail
+    | CancelMail
+    | PauseMail
+    | ContinueMail
+    | AnswerMail
+    | ReleaseMail
+    | RaiseLimitsMail
+    | WithdrawMail
+)
 Mail = ControlMail | PromptMail
 
 

@@ -13,7 +13,8 @@ machine wrote only the differences are used, and time never runs backwards.
 A fair queue says who is next, and a window that learns what a server bears, how many at once. Both
 are the well-known means of networks. The queue is start-time fair queueing: each group gets the
 same share of what is admitted, however much it asks for. The window is that of TCP: it begins
-small, grows as long as all goes well, and is halved when the server refuses.
+small, grows as long as all goes well, and is halved when the server refuses. What is left of a
+reported quota opens it at once, because then the quota itself holds requests back.
 """
 
 import heapq
@@ -100,6 +101,13 @@ class ProviderQuota(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     tokens: QuotaBucket | None = None
     closed_s: float = 0.0
     """For this many seconds after `at`, no request is made to the provider."""
+    at_once: float = 0.0
+    """Requests at once that the provider bore lately; 0 if that is not known."""
+
+    def find_window(self, in_flight: int) -> float:
+        """Return how many requests at once it allows, by all that is known; 0 if nothing is."""
+        reported = in_flight + self.requests.remaining if self.requests is not None else 0.0
+        return max(reported, self.at_once)
 
     def advance(self, now: float) -> "ProviderQuota":
         """Return the same quota at a later time."""
@@ -245,10 +253,10 @@ class FairQueue(Generic[ItemT]):
 class RequestWindow:
     """How many requests may be under way at once."""
 
-    def __init__(self, most: int | None = None) -> None:
-        """Make a window that never allows more than `most` requests."""
+    def __init__(self, most: int | None = None, start: int | None = None) -> None:
+        """Make a window that begins with `start` requests and never allows more than `most`."""
         self._most = float("inf") if most is None else float(most)
-        self._size = min(WINDOW_START, self._most)
+        self._size = min(WINDOW_START if start is None else float(start), self._most)
         self._careful_from = float("inf")
         """The size from which on it grows slowly: half of the one that was refused."""
         self._cut_again_at = 0.0
@@ -261,6 +269,10 @@ class RequestWindow:
     @property
     def has_room(self) -> bool:
         return self.in_flight < int(self._size)
+
+    def open_to(self, size: float) -> None:
+        """Open the window at once, but not beyond half of what the server refused."""
+        self._size = max(self._size, min(size, self._most, self._careful_from))
 
     def note_accepted(self) -> None:
         """Note that the server took a request. A window that is hardly used does not grow."""

@@ -145,25 +145,19 @@ class ReplyAssembly:
 
     def _add_call_fragment(self, piece: CallDelta) -> None:
         self.output_chars += len(piece.name or "") + len(piece.arguments)
-        call = self._find_call_draft(piece)
+        call = find_draft(self._calls, piece)
+        if call is None:
+            call = _CallDraft(piece.index, piece.id)
+            self._calls.append(call)
+            self.has_too_many_calls = len(self._calls) > CALLS_MAX
+            self._blocks.append(call)
+            self._open_text = None
         call.name = extend_name(call.name, piece.name)
         call.id = call.id or piece.id
         call.signature = call.signature or piece.signature
         call.origin = call.origin or piece.origin
         if piece.arguments:
             call.arguments.append(piece.arguments)
-
-    def _find_call_draft(self, piece: CallDelta) -> _CallDraft:
-        """Find the call of a fragment, or open a new one."""
-        found = find_draft(self._calls, piece)
-        if found is not None:
-            return found
-        call = _CallDraft(piece.index, piece.id)
-        self._calls.append(call)
-        self.has_too_many_calls = len(self._calls) > CALLS_MAX
-        self._blocks.append(call)
-        self._open_text = None
-        return call
 
     @property
     def text(self) -> str:
@@ -205,9 +199,21 @@ class ReplyAssembly:
         number = count()
         for block in self._blocks:
             if isinstance(block, _CallDraft):
-                parts.append(_build_tool_call(block, f"{prefix}{next(number)}"))
-            elif part := _build_text_part(block):
-                parts.append(part)
+                name = block.name
+                # No tool has such a name, and the model would see it in every later request.
+                if len(name) > NAME_CHARS_MAX:
+                    name = name[: NAME_CHARS_MAX - 1] + "…"
+                call_id = f"{prefix}{next(number)}"
+                arguments = "".join(block.arguments)
+                own = (block.id, block.signature, block.origin)
+                parts.append(ToolCall(call_id, name, arguments, *own))
+                continue
+            # An empty part is left out, because no provider accepts it back.
+            text = "".join(block.pieces)
+            if block.thinking and (text or block.signature):
+                parts.append(ThinkingPart(text, block.signature))
+            elif text:
+                parts.append(TextPart(text))
         return AssistantMessage(tuple(parts), model)
 
 
@@ -233,22 +239,3 @@ def extend_name(name: str, more: str | None) -> str:
         return name
     # Longer than it is kept, so that it is seen to be too long, but not without end.
     return (name + more)[: NAME_CHARS_MAX + 1]
-
-
-def _build_text_part(block: _TextBlock) -> TextPart | ThinkingPart | None:
-    """Return the part of a block; None if it is empty, because no provider accepts it back."""
-    text = "".join(block.pieces)
-    if block.thinking:
-        if text or block.signature:
-            return ThinkingPart(text, block.signature)
-        return None
-    return TextPart(text) if text else None
-
-
-def _build_tool_call(call: _CallDraft, call_id: str) -> ToolCall:
-    arguments = "".join(call.arguments)
-    name = call.name
-    # No tool has such a name, and it would come back to the model in every later request.
-    if len(name) > NAME_CHARS_MAX:
-        name = name[: NAME_CHARS_MAX - 1] + "…"
-    return ToolCall(call_id, name, arguments, call.id, call.signature, call.origin)

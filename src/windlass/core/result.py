@@ -16,6 +16,7 @@ from windlass.core.rich_display import DisplayCard, RichDisplay, Tone
 from windlass.core.setup import digest
 from windlass.core.state import State
 from windlass.core.suggestions import ForeignNames
+from windlass.core.verdicts import Approval, list_agreed
 
 OutputT = TypeVar("OutputT", default=str)
 """What a run gives back: text, unless the agent has an output type."""
@@ -44,6 +45,10 @@ class Question(RichDisplay):
     `Allow` gives those in `arguments`."""
     is_live: bool = False
     """A call that runs asks for it. It cannot wait for long, so no answer counts as a no."""
+    approvals: tuple[Approval, ...] = ()
+    """Who has to agree, on the page of a service; empty: anyone who may answer."""
+    agreed: tuple[str, ...] = ()
+    """The people who agreed so far, if others have to agree too."""
 
     @override
     def display_card(self) -> DisplayCard:
@@ -171,20 +176,21 @@ _TONES: dict[Outcome, Tone] = {
 def build_result(state: State, *, recorded: bool) -> RunResult[Any]:
     """Return the result of the session's last run, without its output, which the agent decodes.
 
-    Raises ValueError if no run has started.
+    Raises ValueError if the session has no run.
     """
     run = state.run
     setup = state.setup
-    if run is None or setup is None:
+    if run is None:
         raise ValueError("no run has started")
     # A run that is paused or waits may hold text that its gate has not allowed.
-    is_unjudged = setup.withhold_replies and run.reply is not None and not run.passed
+    withhold = setup is not None and setup.withhold_replies
+    is_unjudged = withhold and run.reply is not None and not run.passed
     return RunResult(
         outcome=run.outcome or _outcome_so_far(state),
         reason=run.reason or (run.pause.reason if run.pause else ""),
         output_or_none=None,
         text="" if is_unjudged else run.text,
-        partial_text="" if setup.withhold_replies else run.partial,
+        partial_text="" if withhold else run.partial,
         messages=tuple(state.transcript),
         new_from=run.new_from,
         ledger=run.ledger,
@@ -194,7 +200,7 @@ def build_result(state: State, *, recorded: bool) -> RunResult[Any]:
         session_id=state.session,
         run=run.number,
         error=run.fault,
-        gated=bool(setup.gate),
+        gated=setup is not None and bool(setup.gate),
         recorded=recorded,
         questions=open_questions(state),
         is_undo=run.is_undo,
@@ -207,7 +213,8 @@ def _outcome_so_far(state: State) -> Outcome:
     """Return why a run that has not ended goes no further."""
     if state.is_paused:
         return "paused"
-    return "released" if state.run is not None and state.run.is_released else "suspended"
+    is_left = state.run is not None and state.run.is_released
+    return "released" if is_left or state.is_queued else "suspended"
 
 
 def open_questions(state: State) -> tuple[Question, ...]:
@@ -220,6 +227,8 @@ def open_questions(state: State) -> tuple[Question, ...]:
             digest(call.decoded_arguments),
             call.question.expires_at,
             rule=call.question.rule,
+            approvals=call.question.approvals,
+            agreed=tuple(given.by for given in list_agreed(call.answers)),
         )
         for call in state.step_calls
         if call.question is not None
@@ -243,6 +252,8 @@ def _read_nested(nested: NestedQuestion) -> Question:
         nested.session,
         nested.agents,
         nested.rule,
+        approvals=nested.approvals,
+        agreed=nested.agreed,
     )
 
 

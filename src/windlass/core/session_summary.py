@@ -13,7 +13,8 @@ first.
 """
 
 import base64
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Literal, NamedTuple, get_args
 
@@ -26,14 +27,23 @@ from windlass.core.events import Outcome
 from windlass.core.messages import EXACT_MATH
 from windlass.core.state import State
 
-SessionState = Literal["open", "waiting"] | Outcome
-"""How the last run of a session ended, or whether it is open or waits for a person."""
-UNFINISHED_STATES: tuple[SessionState, ...] = ("open", "waiting", "paused")
+TAGS_KEY = "windlass_tags"
+"""The key of a run's tags in its context, where they survive queues, forks and crashes."""
+TAGS_MAX = 16
+NO_TAGS: Mapping[str, str] = {}
+_TAG_KEY = re.compile(r"[A-Za-z0-9._/-]{1,64}")
+_TAG_VALUE = re.compile(r"[^\x00-\x1f\x7f]{0,200}")
+SessionState = Literal["queued", "open", "waiting"] | Outcome
+"""How the last run of a session ended, or whether it waits for a driver, is open or waits for a
+person."""
+UNFINISHED_STATES: tuple[SessionState, ...] = ("queued", "open", "waiting", "paused")
 """The states of a session whose last run has not ended."""
 ENDED_STATES: tuple[SessionState, ...] = tuple(
     outcome for outcome in get_args(Outcome) if outcome != "suspended"
 )
 """The states of a session whose last run has ended."""
+TRIAL_PREFIX = "eval/"
+"""What the names of trials of an evaluation begin with: they are not sessions of production."""
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
@@ -75,6 +85,8 @@ class SessionSummary(msgspec.Struct, frozen=True):
     """Why the run is paused, or will be once its step is over; empty if it is not."""
     released: bool = False
     """The last driver released the run without ending it."""
+    tags: Mapping[str, str] = {}
+    """What the starter of the last run called it: keys and values of their own."""
 
     def has_state_of(self, other: "SessionSummary") -> bool:
         """Return whether nothing differs but what each append may change."""
@@ -88,6 +100,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
             and self.caller == other.caller
             and self.parent == other.parent
             and self.title == other.title
+            and self.tags == other.tags
         )
 
     def follow(self, before: "SessionSummary") -> "SessionSummary":
@@ -107,6 +120,8 @@ def row_of(state: State) -> SessionSummary:
     shown: SessionState | None = outcome
     if shown is None:
         shown = "waiting" if state.is_waiting else "paused" if state.is_paused else "open"
+        if state.is_queued and shown == "open":
+            shown = "queued"
     tokens, usd = _add_up(state)
     return SessionSummary(
         state.session,
@@ -129,6 +144,7 @@ def row_of(state: State) -> SessionSummary:
         reserved_usd=attempt.reserved.usd if attempt else None,
         pause=run.pause.cause if run and run.pause else "",
         released=run is not None and run.is_released,
+        tags=run.context.get(TAGS_KEY, NO_TAGS) if run else NO_TAGS,
     )
 
 
@@ -144,6 +160,38 @@ def _add_up(state: State) -> tuple[int, Decimal | None]:
             else:
                 usd = None
     return tokens, usd
+
+
+def check_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags of a run. Raises ConfigError if they are not short texts."""
+    if not isinstance(tags, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
+        raise ConfigError(f"tags={tags!r} is not a mapping of keys to values")
+    if len(tags) > TAGS_MAX:
+        raise ConfigError(f"tags= has {len(tags)} tags, and a run has at most {TAGS_MAX}")
+    for key, value in tags.items():
+        if not isinstance(key, str) or not _TAG_KEY.fullmatch(key):  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
+            raise ConfigError(
+                f"tags= has the key {key!r}: use 1 to 64 letters, digits, dots, dashes, slashes "
+                "and underscores"
+            )
+        if not isinstance(value, str) or not _TAG_VALUE.fullmatch(value):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
+            raise ConfigError(
+                f"tags= has the value {value!r} for {key!r}: use a text of one line with at most "
+                "200 characters"
+            )
+        check_text("tags", value)
+    return dict(tags)
+
+
+def read_tag_pairs(pairs: Iterable[str]) -> dict[str, str]:
+    """Return tags that are written as KEY=VALUE. Raises ConfigError."""
+    tags: dict[str, str] = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not sign:
+            raise ConfigError(f"{pair!r} is not a tag: give it as KEY=VALUE")
+        tags[key] = value
+    return check_tags(tags)
 
 
 def check_session(session: str) -> str:
@@ -215,6 +263,10 @@ class SessionPage(list[SessionSummary]):
         """Hand it to the same query for the next page; None if this is the last one."""
 
 
+Wanted = Callable[[SessionSummary], bool] | None
+"""Chooses sessions by their rows; None takes all."""
+
+
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     """What a session must be to be listed. None lets every session pass."""
 
@@ -232,6 +284,8 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The last change of state was before this time."""
     prefix: str = ""
     """The beginning of the name."""
+    tags: Mapping[str, str] = {}
+    """Tags that the last run must have, each with this value."""
 
     def matches(self, summary: SessionSummary) -> bool:
         """Return whether a session is listed."""
@@ -245,6 +299,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
             and self.agent in (None, summary.agent)
             and self.caller in (None, summary.caller)
             and self.parent in (None, summary.parent)
+            and self.tags.items() <= summary.tags.items()
         )
 
 
@@ -257,6 +312,7 @@ def make_query(
     since: float | None = None,
     until: float | None = None,
     parent: str | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> SessionQuery:
     """Return the query of these filters."""
     if state is None:
@@ -271,6 +327,7 @@ def make_query(
         since=since,
         until=until,
         parent=parent,
+        tags=tags or NO_TAGS,
     )
 
 

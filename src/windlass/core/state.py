@@ -30,7 +30,7 @@ from windlass.core.transcript import (
     framing_tokens_max,
     message_tokens_max,
 )
-from windlass.core.verdicts import Ask, Grant
+from windlass.core.verdicts import Approval, Ask, GivenAnswer, Grant
 from windlass.core.work_folder import WorkFolder
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -51,8 +51,15 @@ class CallState(msgspec.Struct, frozen=True, gc=False):
     question: Ask | None = None
     answered: bool = False
     """A person has decided about it."""
+    approvals: tuple[Approval, ...] = ()
+    """Who has to agree to it, also if it is asked about once more after a crash."""
+    answers: tuple[GivenAnswer, ...] = ()
+    """What was answered to the open question so far, if several people have to agree."""
     began: bool = False
     """It started at least once, so its effect may have happened."""
+    began_with: str = ""
+    """The JSON text of the arguments with which it last started. It stays when the call is judged
+    again: a sub-agent may still work on them."""
     outer: ToolCall | None = None
     """The call as the model made it, if this one was inside of `call_tool`."""
     imported: bool = False
@@ -187,6 +194,8 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     """Set while the run is paused, or will be as soon as the open step is over."""
     pause_holds: bool = False
     """The pause has taken effect: no call begins either, whoever takes the run over."""
+    queued_mail: int = 0
+    """The number of its prompt in the queue while the run waits for its first driver, else 0."""
     is_released: bool = False
     """Its last driver released it, and no other has taken it over yet."""
     raised: RaisedLimits = RaisedLimits()
@@ -245,7 +254,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
     Only the facts say it: any session may have a name with a slash.
     """
     runs: int = 0
-    """The runs that were started."""
+    """The runs that were accepted."""
     setup: Setup | None = None
     """What decides in the open run: the recorded setup, with the limits that were raised."""
     recorded_setup: Setup | None = None
@@ -302,6 +311,8 @@ class State(msgspec.Struct, frozen=True, gc=False):
     """The last message of the control lane that became a fact."""
     prompts_taken: int = 0
     """The last message of the queue of prompts that became a fact."""
+    withdrawn: tuple[int, ...] = ()
+    """The prompts behind it that were withdrawn before their turn."""
     start_keys: tuple[StartKey, ...] = ()
     """The starts that a caller named, over all runs."""
     folder: WorkFolder | None = None
@@ -313,6 +324,16 @@ class State(msgspec.Struct, frozen=True, gc=False):
     def is_active(self) -> bool:
         """Whether a run is open."""
         return self.run is not None and self.run.outcome is None
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether the last run waits for its first driver."""
+        return self.run is not None and self.run.queued_mail > 0 and self.run.outcome is None
+
+    @property
+    def has_conversation(self) -> bool:
+        """Whether a run has begun here, so that no conversation from elsewhere fits any more."""
+        return self.has_folder or len(self.transcript) > 0
 
     @property
     def takes_steering(self) -> bool:
@@ -353,9 +374,11 @@ class State(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the run is paused and its driver has released it."""
+        """Whether the run is paused and no driver has it: it was released, or is in the queue."""
         run = self.run
-        return run is not None and run.outcome is None and bool(run.pause and run.is_released)
+        if run is None or run.outcome is not None or run.pause is None:
+            return False
+        return run.is_released or run.queued_mail > 0
 
 
 def waits_for_person(proposed: int, asked: int, waiting: int) -> bool:

@@ -5,6 +5,7 @@ function to the answers that facts record, so a store and a journal never disagr
 free text: what a person wrote is in the message, which the driver masks.
 """
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -40,6 +41,62 @@ class Modify(
     rule: str = ""
 
 
+class Approval(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Who has to agree to a call: people whose identity a service verified, and nobody else."""
+
+    role: str = ""
+    """A group that they belong to, or their role in the team; empty: any verified person."""
+    people: int = 1
+    """How many different people have to agree."""
+    not_starter: bool = False
+    """Never the person who started the run at the top, nor whom that person lent a role to."""
+    expires_after_s: float | None = None
+    """Seconds after which the question is answered with a no; None: never."""
+    escalate_to: str = ""
+    """Another group or role, whose people may answer too once nobody did for a while."""
+    escalate_after_s: float = 0.0
+    """Seconds after which they may."""
+
+    def describe(self) -> str:
+        """Return what is needed in words, such as "2 people of finance, but not the starter"."""
+        who = "1 person" if self.people == 1 else f"{self.people} people"
+        if self.role:
+            who += f" of {self.role}"
+        return f"{who}, but not the one who started the run" if self.not_starter else who
+
+
+class Starter(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Who started the run at the top. Without a person, everybody who uses the caller's tokens."""
+
+    caller: str = ""
+    person: str = ""
+
+
+class LentRoles(msgspec.Struct, frozen=True, gc=False):
+    """Roles that a person has because another one is away."""
+
+    by: str
+    roles: tuple[str, ...]
+
+
+class VerifiedPerson(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A person whose identity a service verified, as they were when they answered."""
+
+    name: str
+    caller: str = ""
+    roles: tuple[str, ...] = ()
+    """Their groups, and their roles in the team for the agent of the run."""
+    lent: tuple[LentRoles, ...] = ()
+    origin: str = ""
+    """From where: the way in and the address, such as "page, 192.0.2.7"."""
+
+    def is_starter(self, starter: Starter) -> bool:
+        """Whether this person started the run, or may have."""
+        if starter.person:
+            return self.name == starter.person
+        return self.caller == starter.caller
+
+
 class Ask(
     msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="verdict", tag="ask"
 ):
@@ -51,6 +108,11 @@ class Ask(
     """Seconds since the epoch after which only a denial is accepted; None: never."""
     arguments: dict[str, Any] | None = None
     """The arguments that would run if the answer is yes; None for those of the call."""
+    approvals: tuple[Approval, ...] = ()
+    """Who has to agree; all of these. Empty: anyone who may answer."""
+    asked_at: float = 0.0
+    """When it was asked, if it has approvals. The runtime sets it, and the starter."""
+    starter: Starter = Starter()
 
 
 class InvalidCall(
@@ -128,6 +190,8 @@ def is_sound_verdict(verdict: object, kinds: object) -> bool:
     return isinstance(verdict, Allow | Deny | Modify | Ask)
 
 
+PERSON_KEY = "windlass_person"
+"""The key in the context of a run under which a service names the person who started it."""
 AnswerKind = Literal["allow", "modify", "deny", "expiry"]
 CLOCK = "the clock"
 """The author of the denial of a question that expired."""
@@ -143,6 +207,30 @@ class QuestionTerms(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Of the arguments that were asked about."""
     expires_at: float | None = None
     """Seconds since the epoch after which only a denial is accepted; None: never."""
+    approvals: tuple[Approval, ...] = ()
+    asked_at: float = 0.0
+    starter: Starter = Starter()
+
+
+def terms_of(question: Ask, digest: str) -> QuestionTerms:
+    """Return what an answer to a question about these arguments has to meet."""
+    return QuestionTerms(
+        digest, question.expires_at, question.approvals, question.asked_at, question.starter
+    )
+
+
+def stamp_question(question: Ask, caller: str, context: Mapping[str, Any], now: float) -> Ask:
+    """Return a question for certain people, with what its answers are counted by.
+
+    `caller` and `context` are those of the run: a sub-agent has them from the run at the top.
+    """
+    ends = [now + one.expires_after_s for one in question.approvals if one.expires_after_s]
+    if question.expires_at is not None:
+        ends.append(question.expires_at)
+    starter = Starter(caller, str(context.get(PERSON_KEY, "")))
+    return msgspec.structs.replace(
+        question, expires_at=min(ends, default=None), asked_at=now, starter=starter
+    )
 
 
 class GivenAnswer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -152,6 +240,12 @@ class GivenAnswer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     by: str = ""
     at: float = 0.0
     """When the store accepted it, by the store's clock."""
+    person: VerifiedPerson | None = None
+    """Who it was, if a service verified that; None for the owner of a file, and for programs."""
+    digest: str = ""
+    """Of the arguments that a `modify` puts in."""
+    via: str = ""
+    """The message that brought it: its session, `#` and its number."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -186,20 +280,82 @@ class QuestionRow(msgspec.Struct, frozen=True, gc=False):
     is_settled: bool = False
     """Whether a fact has answered the question, or ended its run. No message changes it then."""
 
+    @property
+    def digest(self) -> str:
+        """Of the arguments that the next answer is about: one who agreed may have changed them."""
+        changed = [given.digest for given in self.answers if given.answer == "modify"]
+        return changed[-1] if changed else self.terms.digest
+
 
 def tally(terms: QuestionTerms, answers: tuple[GivenAnswer, ...]) -> Decision | None:
-    """Return what the answers to a question add up to; None while it stays open. Pure."""
+    """Return what the answers to a question add up to; None while it stays open. Pure.
+
+    One no decides. An answer with other arguments begins anew: those who agreed before it agreed to
+    something else.
+    """
     expires_at = terms.expires_at
-    for given in answers:
+    for at, given in enumerate(answers):
         if given.answer == "expiry":
             # It counts only if the store's clock agrees with the one that reported it.
             if expires_at is not None and given.at >= expires_at:
                 return Decision("expiry", CLOCK, given.at)
         elif expires_at is not None and given.at > expires_at:
             return Decision("expiry", CLOCK, given.at)
-        else:
+        elif not terms.approvals or (
+            not find_disqualification(terms, given)
+            and (given.answer == "deny" or not list_missing(terms, answers[: at + 1]))
+        ):
             return Decision(given.answer, given.by, given.at)
     return None
+
+
+def list_agreed(answers: tuple[GivenAnswer, ...]) -> tuple[GivenAnswer, ...]:
+    """Return the answers that agree to the arguments as they are now."""
+    begin = max((at for at, given in enumerate(answers) if given.answer == "modify"), default=0)
+    return tuple(given for given in answers[begin:] if given.answer in ("allow", "modify"))
+
+
+def list_missing(terms: QuestionTerms, answers: tuple[GivenAnswer, ...]) -> list[Approval]:
+    """Return the approvals that these answers do not give, each with the people still needed."""
+    agreed = list_agreed(answers)
+    missing: list[Approval] = []
+    for approval in terms.approvals:
+        counted = [given for given in agreed if _counts(approval, terms, given)]
+        names = {given.person.name for given in counted if given.person is not None}
+        left = max(1, approval.people) - len(names)
+        if left > 0:
+            missing.append(msgspec.structs.replace(approval, people=left))
+    return missing
+
+
+def find_disqualification(terms: QuestionTerms, given: GivenAnswer) -> str:
+    """Return why a person may not answer a question, in words; empty if they may."""
+    if given.answer == "expiry" or not terms.approvals:
+        return ""
+    if any(_counts(approval, terms, given) for approval in terms.approvals):
+        return ""
+    needed = ", and ".join(approval.describe() for approval in terms.approvals)
+    if given.person is None:
+        return f"it needs {needed}, and {given.by or 'this'} is no person whom a service verified"
+    return f"it needs {needed}, and {given.person.name} does not count towards that"
+
+
+def _counts(approval: Approval, terms: QuestionTerms, given: GivenAnswer) -> bool:
+    """Whether an answer counts towards an approval."""
+    person = given.person
+    if person is None or (approval.not_starter and person.is_starter(terms.starter)):
+        return False
+    if not approval.role:
+        return True
+    wanted = {approval.role}
+    if approval.escalate_to and given.at >= terms.asked_at + approval.escalate_after_s:
+        wanted.add(approval.escalate_to)
+    lent = (one for one in person.lent if not approval.not_starter or not _is_lent_by(one, terms))
+    return not wanted.isdisjoint((*person.roles, *(role for one in lent for role in one.roles)))
+
+
+def _is_lent_by(lent: LentRoles, terms: QuestionTerms) -> bool:
+    return lent.by in (terms.starter.person or terms.starter.caller, terms.starter.caller)
 
 
 def classify_answer(verdict: PersonAnswer) -> AnswerKind:

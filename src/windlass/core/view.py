@@ -45,7 +45,7 @@ def build_prompt(
     choice = "auto" if run.choice_met else setup.rules.tool_choice
     return Prompt(
         model=model,
-        system=_system_text(setup),
+        system=setup.instructions if setup.output_schema is None else _describe_output(setup),
         messages=state.shown,
         # The specs stay even when the tools are off, so that a provider's prompt cache still hits.
         tools=state.offered,
@@ -56,9 +56,8 @@ def build_prompt(
     )
 
 
-def _system_text(setup: Setup) -> str:
-    if setup.output_schema is None:
-        return setup.instructions
+def _describe_output(setup: Setup) -> str:
+    """Return the instructions, and what a final reply must look like."""
     schema = msgspec.json.encode(setup.output_schema).decode()
     format_text = f"When you are done, reply with one JSON value of this schema only:\n{schema}"
     if setup.instructions:

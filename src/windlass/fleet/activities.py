@@ -169,7 +169,7 @@ class SessionActivities:
     async def _report(self, session: str, outcome: VisitOutcome) -> DriveReport:
         """Return what is left to do in a session that this worker does not drive any more."""
         state = await self._agent.sweeper.read_state(session)
-        if outcome == "skipped" or not state.is_active:
+        if outcome == "skipped" or not state.is_active or state.is_queued:
             owner = await self._find_owner(state)
             if owner != self.agent_name:
                 return DriveReport("moved", self._engine.address.task_queue(owner))
@@ -186,6 +186,8 @@ class SessionActivities:
     async def _find_owner(self, state: State) -> str:
         """Return the agent whose turn it is: that of the open run, or of the next prompt."""
         journal = self._journal
+        if state.is_queued:
+            return state.agent or self.agent_name
         if state.is_active:
             facts = await journal.read(state.session)
             starts = [fact.agent for fact in facts if isinstance(fact, RunStarted)]

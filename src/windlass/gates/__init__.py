@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
+    from windlass.core.verdicts import Approval as Approval
     from windlass.gates.cedar import CedarGate as CedarGate, load_cedar as load_cedar
     from windlass.gates.combined import all_of as all_of
     from windlass.gates.data_flow import FlowGuard as FlowGuard, flow_guard as flow_guard
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from windlass.gates.rules import Rule as Rule, RuleGate as RuleGate
 
 LAZY_MODULES: LazyModules = {
+    "windlass.core.verdicts": "Approval",
     "windlass.gates.cedar": "CedarGate load_cedar",
     "windlass.gates.combined": "all_of",
     "windlass.gates.data_flow": "FlowGuard flow_guard",

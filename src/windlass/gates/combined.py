@@ -134,7 +134,9 @@ def _merge_verdicts(
     if questions:
         text = "\n".join(dict.fromkeys([*(ask.question for ask in questions), *reasons]))
         deadlines = [ask.expires_at for ask in questions if ask.expires_at is not None]
-        return Ask(text, rules, min(deadlines, default=None), arguments if changes else None)
+        approvals = tuple(dict.fromkeys(one for ask in questions for one in ask.approvals))
+        deadline = min(deadlines, default=None)
+        return Ask(text, rules, deadline, arguments if changes else None, approvals)
     if modified:
         return Modify(arguments, " ".join(reasons), rules)
     return Allow(" + ".join(dict.fromkeys(verdict.rule for verdict in verdicts)))

@@ -45,7 +45,8 @@ class GrantGate:
         # Copied first: the inner gate could change them, and the grant is for what would run.
         arguments = deepcopy(dict(request.arguments))
         verdict = await self.gate.judge(request)
-        if not isinstance(verdict, Ask):
+        if not isinstance(verdict, Ask) or verdict.approvals:
+            # What certain people have to agree to, they are asked about each time.
             return verdict
         if verdict.arguments is not None:
             arguments = verdict.arguments

@@ -11,6 +11,12 @@
     deny = "write(.git/**)"
     reason = "Git keeps its own files."
 
+    [[rule]]
+    ask = "refund"
+    role = "finance"
+    people = 2
+    not_starter = true
+
 Or, where the order does not matter, three lists. Denials are checked first, then questions.
 
     allow = ["read", "bash(ls *)"]
@@ -28,12 +34,13 @@ from os import PathLike
 from pathlib import Path
 from typing import cast
 
+import msgspec
 from typing_extensions import override
 
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
 from windlass.core.toml_text import read_toml
-from windlass.core.verdicts import Allow, Deny, Verdict
+from windlass.core.verdicts import Allow, Approval, Deny, Verdict
 from windlass.gates.combined import all_of
 from windlass.gates.data_flow import FlowGuard, flow_guard
 from windlass.gates.rules import Decision, Rule, RuleGate, check_decision
@@ -42,7 +49,7 @@ from windlass.ports import GateRequest
 DECISION_ORDER: tuple[Decision, ...] = ("deny", "ask", "allow")
 POLICY_KEYS = ("default", "rule", *DECISION_ORDER, "deny_replies", "flow_guard")
 POLICY_BYTES_MAX = 1_048_576
-RULE_KEYS = (*DECISION_ORDER, "reason", "matches", "not_matches")
+RULE_KEYS = (*DECISION_ORDER, "reason", "matches", "not_matches", *Approval.__struct_fields__)
 
 _RULE_LINE = re.compile(r"^\s*\[\[\s*rule\s*\]\]")
 
@@ -53,7 +60,13 @@ class GuardedRules(RuleGate):
     def __init__(
         self, rules: RuleGate, guard: FlowGuard, *, root: str | PathLike[str] | None = None
     ) -> None:
-        super().__init__(rules.rules, default=rules.default, name=rules.title, root=root)
+        super().__init__(
+            rules.rules,
+            default=rules.default,
+            name=rules.title,
+            root=root,
+            approval=rules.approval,
+        )
         self.guard = guard
         self._combined_gate = all_of(rules, guard)
         self.name = self._combined_gate.name
@@ -185,9 +198,11 @@ class _PolicyReader:
             raise self._error_at("reason must be text", line)
         matches = self._read_texts(table, "matches", line)
         not_matches = self._read_texts(table, "not_matches", line)
+        given = {key: table[key] for key in Approval.__struct_fields__ if key in table}
         try:
-            return Rule(decision, pattern, reason, matches, not_matches)
-        except ConfigError as error:
+            approval = msgspec.convert(given, Approval) if given else None
+            return Rule(decision, pattern, reason, matches, not_matches, approval)
+        except (ConfigError, msgspec.ValidationError) as error:
             raise self._error_at(str(error), line) from None
 
     def _read_texts(self, table: Mapping[str, object], key: str, line: int) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ a run that was started under a preset can be resumed under it. They have a modul
 because `ask` is what an agent gets by default, without the code that reads policy files.
 """
 
+from windlass.core.verdicts import Approval
 from windlass.gates.rules import Rule, RuleGate
 
 _ALLOW_READS = Rule("allow", "@read")
@@ -44,9 +45,23 @@ def allow_edits() -> RuleGate:
     return RuleGate(rules, default="ask", name="allow_edits")
 
 
-def ask() -> RuleGate:
-    """A gate that allows tools that only read, and asks a person about the rest."""
-    return RuleGate([_ALLOW_READS], default="ask", name="ask")
+def ask(
+    *,
+    role: str = "",
+    people: int = 1,
+    not_starter: bool = False,
+    expires_after_s: float | None = None,
+    escalate_to: str = "",
+    escalate_after_s: float = 0.0,
+) -> RuleGate:
+    """A gate that allows tools that only read, and asks a person about the rest.
+
+    With any of the options, people whose identity a service verified have to agree (`Approval`).
+    Raises ConfigError if they contradict one another.
+    """
+    approval = Approval(role, people, not_starter, expires_after_s, escalate_to, escalate_after_s)
+    asked = None if approval == Approval() else approval
+    return RuleGate([_ALLOW_READS], default="ask", name="ask", approval=asked)
 
 
 def allow_all() -> RuleGate:

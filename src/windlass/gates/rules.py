@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
-from windlass.core.verdicts import Allow, Ask, Deny, Verdict
+from windlass.core.verdicts import Allow, Approval, Ask, Deny, Verdict
 from windlass.gates.call_questions import phrase_call
 from windlass.gates.globs import MatchResult, compile_glob
 from windlass.gates.patterns import CallPattern, CallPiece, PreparedCall, parse_pattern
@@ -48,9 +48,12 @@ class Rule(msgspec.Struct, frozen=True):
     """Examples that the rule must match, such as `bash(git status)` or just `git status`."""
     not_matches: tuple[str, ...] = ()
     """Examples that it must not match."""
+    approval: Approval | None = None
+    """Who has to agree, if the rule asks; None: anyone who may answer."""
 
     def __post_init__(self) -> None:
         check_decision(self.decision)
+        check_approval(self.approval, self.decision)
         pattern = parse_pattern(self.pattern)
         for example in self.matches:
             if not self._decides_example(pattern, example):
@@ -111,7 +114,8 @@ class RuleGate:
     `name`: of the gate, in records. `reply`: patterns of replies to deny, or a function that judges
     a reply. `root`: the folder where relative paths start; without it, a rule with a relative path
     never matches an absolute one for certain. `default_reason`: what the model reads when the
-    default denies a call. Raises ConfigError for a wrong default.
+    default denies a call. `approval`: who has to agree, if the default asks. Raises ConfigError for
+    a wrong default or approval.
     """
 
     def __init__(
@@ -123,8 +127,11 @@ class RuleGate:
         reply: ReplyPolicy | None = None,
         root: str | PathLike[str] | None = None,
         default_reason: str = "",
+        approval: Approval | None = None,
     ) -> None:
         check_decision(default)
+        check_approval(approval, default)
+        self.approval = approval
         self.rules = tuple(rules)
         self.default: Decision = default
         self.title = name
@@ -158,7 +165,9 @@ class RuleGate:
                 # Of several commands in one line, the explanation names the one that is meant.
                 if ruling.is_doubtful or len(call.pieces) > 1:
                     question = f"{question} {_format_sentence(ruling.explanation)}"
-                return Ask(f"{question} {reason}".strip(), rule)
+                # Also those of the rules that the strictest one stands for: of all pieces.
+                approvals = self._list_approvals(call)
+                return Ask(f"{question} {reason}".strip(), rule, approvals=approvals)
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
         """Decide by the policy for replies; without one, allow."""
@@ -175,6 +184,13 @@ class RuleGate:
         decisions = [self._decide_piece(call, piece) for piece in call.pieces]
         made = [decision for decision in decisions if decision is not None]
         return max(made, key=lambda decision: STRICTNESS[decision.decision])
+
+    def _list_approvals(self, call: PreparedCall) -> tuple[Approval, ...]:
+        """Return who has to agree to a call: of several commands in one line, all of them."""
+        made = [self._decide_piece(call, piece) for piece in call.pieces]
+        asking = [one for one in made if one is not None and one.decision == "ask"]
+        found = [one.rule.approval if one.rule else self.approval for one in asking]
+        return tuple(dict.fromkeys(one for one in found if one is not None))
 
     def _decide_piece(self, call: PreparedCall, piece: CallPiece) -> RuleDecision | None:
         """What the rules decide about one piece; None for an aside that no rule stops."""
@@ -201,8 +217,12 @@ class RuleGate:
         reply = self._reply_policy
         if callable(reply):
             reply = (f"{reply.__module__}.{getattr(reply, '__qualname__', type(reply).__name__)}",)
-        rules = [(rule.decision, rule.pattern, rule.reason) for rule in self.rules]
-        content = msgspec.json.encode([self.default, rules, reply])
+        rules = [
+            (rule.decision, rule.pattern, rule.reason, *([rule.approval] if rule.approval else []))
+            for rule in self.rules
+        ]
+        approval = [self.approval] if self.approval else []
+        content = msgspec.json.encode([self.default, rules, reply, *approval])
         return hashlib.sha256(content).hexdigest()[:12]
 
 
@@ -211,6 +231,21 @@ def check_decision(decision: str) -> None:
     if decision not in DECISIONS:
         hint = suggest_names(decision, DECISIONS)
         raise ConfigError(f"{decision!r} is not a decision: it must be allow, ask or deny.{hint}")
+
+
+def check_approval(approval: Approval | None, decision: str) -> None:
+    """Raise ConfigError unless an approval can be given, and belongs to something that asks."""
+    if approval is None:
+        return
+    if decision != "ask":
+        raise ConfigError(f"an approval belongs to a rule that asks, not to one with {decision}")
+    if approval.people < 1:
+        raise ConfigError(f"people={approval.people}: at least one person has to agree")
+    if approval.escalate_to and not approval.role:
+        raise ConfigError("escalate_to= needs role=: without it, any verified person may answer")
+    times = (approval.expires_after_s, approval.escalate_after_s)
+    if any(time is not None and time < 0 for time in times):
+        raise ConfigError("the times of an approval must not be below zero")
 
 
 def _pick_stricter(current: RuleDecision | None, new: RuleDecision) -> RuleDecision:

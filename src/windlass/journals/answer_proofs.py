@@ -10,20 +10,23 @@ from collections.abc import Iterable
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.core.events import CallAnswered, Fact
+from windlass.core.events import AnswerCounted, CallAnswered, CallJudged, Fact
+from windlass.core.fold.calls import read_given
 from windlass.core.mail import AnswerMail, Letter
 from windlass.core.setup import digest
 from windlass.core.verdicts import (
     APPROVER,
-    AnswerVerdict,
+    Ask,
+    GivenAnswer,
     Grant,
     Modify,
-    PersonAnswer,
     classify_answer,
+    tally,
+    terms_of,
 )
 from windlass.journals.codec import RecordProblem
 from windlass.journals.service_keys import ServiceKeys
-from windlass.ports import ProvenAnswers
+from windlass.ports.records import ProvenAnswers
 
 _PURPOSE = "answer"
 UNSIGNED = "it is not signed by a service that is trusted here"
@@ -51,7 +54,7 @@ def sign_answer(keys: ServiceKeys, session: str, message: AnswerMail, by: str, a
     """
     if message.signature or not keys.is_configured:
         return message.signature
-    values = _values(session, message.call_id, message.digest, message.verdict, message.grant)
+    values = _values_of(session, message)
     if keys.can_sign:
         return keys.sign(_PURPOSE, *values, by, at)
     # Who may post without the private key is said above; an expiry needs no signature.
@@ -66,7 +69,7 @@ def find_answer_problem(keys: ServiceKeys, session: str, letter: Letter) -> str 
     if classify_answer(message.verdict) == "expiry":
         return None
     asking = message.session or session
-    values = _values(asking, message.call_id, message.digest, message.verdict, message.grant)
+    values = _values_of(asking, message)
     at = message.accepted_at or letter.at
     if keys.is_valid(letter.signature, _PURPOSE, *values, letter.by, at):
         return None
@@ -74,16 +77,30 @@ def find_answer_problem(keys: ServiceKeys, session: str, letter: Letter) -> str 
 
 
 def find_proven(keys: ServiceKeys, session: str, facts: Iterable[Fact]) -> ProvenAnswers:
-    """Return what the answers of a session prove: those that a service signed."""
+    """Return what the answers of a session prove: those that a service signed.
+
+    If several people had to agree, it takes the signatures of all of them.
+    """
     calls: dict[str, bool] = {}
     grants: list[Grant] = []
+    asked: dict[str, Ask] = {}
+    agreed: dict[str, tuple[GivenAnswer, ...]] = {}
     for fact in facts:
-        if isinstance(fact, CallAnswered):
-            is_proven = _is_proven(keys, session, fact)
-            # Of several answers about one call, the last one decides.
-            calls[fact.call_id] = is_proven
-            if is_proven and fact.grant is not None:
-                grants.append(fact.grant)
+        match fact:
+            case CallJudged(call_id=call_id, verdict=Ask() as question):
+                asked[call_id], agreed[call_id] = question, ()
+            case AnswerCounted(call_id=call_id) if _is_proven(keys, session, fact):
+                agreed[call_id] = (*agreed.get(call_id, ()), read_given(fact))
+            case CallAnswered(call_id=call_id):
+                answers = (*agreed.get(call_id, ()), read_given(fact))
+                terms = terms_of(asked.get(call_id, Ask("")), fact.digest)
+                is_decided = tally(terms, answers) is not None
+                # Of several answers about one call, the last one decides.
+                calls[call_id] = is_decided and _is_proven(keys, session, fact)
+                if calls[call_id] and fact.grant is not None:
+                    grants.append(fact.grant)
+            case _:
+                pass
     return ProvenAnswers(frozenset(one for one, is_proven in calls.items() if is_proven), grants)
 
 
@@ -94,25 +111,25 @@ def find_unsigned_answers(
     return [
         RecordProblem(fact.seq, "no service that is trusted here signed this answer")
         for fact in facts
-        if isinstance(fact, CallAnswered)
+        if isinstance(fact, CallAnswered | AnswerCounted)
         and fact.by != APPROVER
         and classify_answer(fact.verdict) != "expiry"
         and not _is_proven(keys, session, fact)
     ]
 
 
-def _is_proven(keys: ServiceKeys, session: str, fact: CallAnswered) -> bool:
-    values = _values(session, fact.call_id, fact.digest, fact.verdict, fact.grant)
+def _is_proven(keys: ServiceKeys, session: str, fact: CallAnswered | AnswerCounted) -> bool:
+    values = _values_of(session, fact)
     return keys.is_valid(fact.signature, _PURPOSE, *values, fact.by, fact.accepted_at)
 
 
-def _values(
-    session: str,
-    call_id: str,
-    asked: str,
-    verdict: PersonAnswer | AnswerVerdict,
-    grant: Grant | None,
+def _values_of(
+    session: str, given: AnswerMail | CallAnswered | AnswerCounted
 ) -> tuple[object, ...]:
+    verdict = given.verdict
     put_in = digest(verdict.arguments) if isinstance(verdict, Modify) else ""
+    grant = None if isinstance(given, AnswerCounted) else given.grant
     granted = None if grant is None else msgspec.to_builtins(grant)
-    return (session, call_id, asked, classify_answer(verdict), put_in, granted)
+    values = (session, given.call_id, given.digest, classify_answer(verdict), put_in, granted)
+    person = given.person
+    return values if person is None else (*values, msgspec.to_builtins(person))

@@ -25,8 +25,14 @@ from windlass.core.errors import (
     JournalFailed,
     SessionBusy,
 )
-from windlass.core.events import AttemptStarted, Fact, SessionImported
-from windlass.core.fold.control import mail_place
+from windlass.core.events import (
+    AttemptStarted,
+    Fact,
+    PromptWithdrawn,
+    RunQueued,
+    SessionImported,
+)
+from windlass.core.fold.control import mail_places
 from windlass.core.fold.run import fold
 from windlass.core.messages import Charge
 from windlass.core.session_summary import check_session, row_of
@@ -38,11 +44,13 @@ from windlass.journals.codec import (
     check_blob,
     decode_fact,
     encode_fact,
+    first_hash,
 )
 from windlass.journals.completing import complete_journal
 from windlass.journals.forking import has_waiting_prompts
+from windlass.journals.tombstones import erased_error
 from windlass.journals.wording import no_session_error, session_exists_error
-from windlass.ports import GivenJournal
+from windlass.ports.journals import GivenJournal, Journal
 
 FILE_FORMAT = "windlass-session"
 FILE_VERSION = 1
@@ -145,8 +153,8 @@ async def import_session(
     With another name (`into`), the records are chained again under that name.
 
     Raises JournalCorrupt, with the number of the line, if the file is not as it was exported,
-    JournalFailed if it is of a newer version, and ConfigError if the session exists already or its
-    name cannot be shown on one line.
+    JournalFailed if it is of a newer version, and ConfigError if the session exists already, was
+    erased here, or has a name that cannot be shown on one line.
     """
     journal = complete_journal(journal)
     reader = _ArchiveReader(file)
@@ -155,6 +163,8 @@ async def import_session(
     if await has_waiting_prompts(journal, session):
         raise session_exists_error(session)
     facts = list(reader.read_facts())
+    if facts:
+        await _refuse_erased(journal, reader.session, facts[0])
     facts.append(_mark_import(session, facts, reader.session))
     try:
         await journal.append(session, facts, row_of(fold(session, facts)))
@@ -163,6 +173,13 @@ async def import_session(
     if progress is not None:
         progress(len(facts))
     return session
+
+
+async def _refuse_erased(journal: Journal, session: str, first: Fact) -> None:
+    """Raise ConfigError if the session of a file was erased here, whatever it is called now."""
+    tombstone = await journal.find_tombstone(session, first_hash(session, first))
+    if tombstone is not None and tombstone.erased:
+        raise erased_error(session, tombstone)
 
 
 def _check_name(session: str) -> None:
@@ -193,9 +210,11 @@ def _list_numbers(fact: Fact) -> Iterator[int | Decimal]:
 
     A negative charge would pay for what comes after it, in spite of every limit.
     """
-    place = mail_place(fact)
-    if place is not None:
-        yield place[1]
+    yield from (number for _, number in mail_places(fact))
+    if isinstance(fact, RunQueued):
+        yield fact.mail
+    if isinstance(fact, PromptWithdrawn):
+        yield fact.prompt
     charges: list[Charge | None] = [getattr(fact, "charge", None), *getattr(fact, "charges", ())]
     for charge in charges:
         if charge is not None and charge.usage is not None:

@@ -43,7 +43,7 @@ from windlass.core.messages import (
     ToolResults,
     UserMessage,
 )
-from windlass.ports import RecordProblem
+from windlass.ports.records import RecordProblem
 
 LARGE_TEXT_CHARS = 16_384
 """A text with more characters than this is stored as a blob."""
@@ -167,7 +167,7 @@ def _content_of(fact: Fact) -> tuple[ContentPart, ...]:
     if isinstance(fact, CallFinished | CallLate):
         return fact.result.content
     if isinstance(fact, RunStarted):
-        return (*fact.prompt, *_earlier_content(fact.earlier))
+        return (*fact.prompt, *_earlier_content(fact.earlier)) if fact.earlier else fact.prompt
     if isinstance(fact, SteeringGiven):
         return fact.prompt
     return ()
@@ -268,6 +268,11 @@ def chain_root(session: str) -> ChainLink:
 def chain_hash(previous: bytes, body: bytes) -> bytes:
     """Return the hash of a record whose predecessor has the hash `previous`."""
     return blake2b(previous + body, digest_size=32).digest()
+
+
+def first_hash(session: str, fact: Fact) -> bytes:
+    """Return the hash of the first record of a session, which no other session has."""
+    return chain_hash(chain_root(session).hash, encode_fact(fact).body)
 
 
 def check_order(session: str, last: int, facts: Sequence[Fact]) -> None:

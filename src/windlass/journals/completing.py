@@ -26,6 +26,7 @@ from windlass.core.session_summary import SessionPage, SessionSummary
 from windlass.core.verdicts import QuestionRow
 from windlass.journals.codec import BLOB_PREFIX_CHARS_MIN, blob_name, is_blob_name
 from windlass.journals.entry_stream import STREAM_PREFIX, DecodeEntry, EntryStream, StateT
+from windlass.journals.leases import OpenLease
 from windlass.journals.live.inbox import MemoryChannel, MemorySender, MemorySubscription
 from windlass.journals.mail_book import FactsOf, MailBook, MailDraft, MailPosted, MailRemoved
 from windlass.journals.mail_rules import MailLimits, no_question_error
@@ -40,14 +41,9 @@ from windlass.journals.record_set import (
     ShareSet,
 )
 from windlass.journals.wording import session_busy_error, session_missing_error
-from windlass.ports import (
-    FactStore,
-    GivenJournal,
-    Journal,
-    ProvenAnswers,
-    RecordProblem,
-    SharedRecord,
-)
+from windlass.ports.fleet import FleetRows
+from windlass.ports.journals import FactStore, GivenJournal, Journal
+from windlass.ports.records import ProvenAnswers, RecordProblem, SharedRecord, Tombstone
 
 POLL_MIN_S = 0.05
 POLL_MAX_S = 0.25
@@ -129,21 +125,22 @@ class CompletedJournal:
 
     # ── leases and news ──────────────────────────────────────────────────────
 
-    async def lease(self, session: str) -> "_OpenLease":
+    async def lease(self, session: str) -> "OpenLease":
         """Return a lease that excludes no other driver: the numbers of the facts do."""
         del session
-        return _OpenLease()
+        return OpenLease()
 
-    async def visit(self, session: str) -> "_OpenLease":
+    async def visit(self, session: str) -> "OpenLease":
         """Return such a lease, if the facts show that no driver is at work.
 
-        Raises SessionBusy for an open run that its driver has not released: one that writes into
-        it would fence its driver off.
+        Raises SessionBusy for a run that its driver has begun and not released: one that writes
+        into it would fence its driver off.
         """
         state = fold(session, await self._store.read(session))
-        if state.is_active and not (state.is_waiting or (state.run and state.run.is_released)):
+        is_left = state.is_queued or state.is_waiting or (state.run and state.run.is_released)
+        if state.is_active and not is_left:
             raise session_busy_error(session)
-        return _OpenLease()
+        return OpenLease()
 
     async def is_leased(self, session: str) -> bool:
         """Return False: the store does not know who drives a session."""
@@ -173,7 +170,8 @@ class CompletedJournal:
     ) -> MailReceipt:
         """Keep a message for a session, and return once it is durable."""
         draft = MailDraft(session, message, by, key)
-        if _tree_of(draft.asking) != _tree_of(session) and isinstance(message, AnswerMail):
+        tree = session.partition("/")[0]
+        if draft.asking.partition("/")[0] != tree and isinstance(message, AnswerMail):
             raise no_question_error(message.call_id, draft.asking)
         at = self._now()
         receipts: list[MailReceipt] = []
@@ -220,10 +218,14 @@ class CompletedJournal:
         del limit
         self._refuse(CANNOT_LIST)
 
+    async def read_fleet(self) -> FleetRows:
+        """Raise ConfigError: such a store does not list its sessions."""
+        self._refuse(CANNOT_LIST)
+
     def _mail(self, session: str) -> EntryStream[MailBook]:
         # One stream for a session and its sub-agents, so that an answer which lies in the mailbox
         # of the root decides the question of a sub-agent in the same entry.
-        tree = _tree_of(session)
+        tree = session.partition("/")[0]
         return self._stream(f"mail {tree}", lambda: MailBook(self._mail_limits), _decode_mail)
 
     # ── proofs ───────────────────────────────────────────────────────────────
@@ -337,14 +339,27 @@ class CompletedJournal:
         del filters
         self._refuse(CANNOT_LIST)
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, *, erase: bool = False) -> bool:
         """Raise ConfigError: such a store deletes nothing."""
-        del session
+        del session, erase
         self._refuse(CANNOT_DELETE)
 
-    async def prune(self, before: float, *, keep: int = 0) -> int:
+    async def find_tombstone(self, session: str, first: bytes = b"") -> Tombstone | None:
+        """Return None: such a store deletes nothing."""
+        del session, first
+
+    async def bury(self, name: str) -> None:
         """Raise ConfigError: such a store deletes nothing."""
-        del before, keep
+        del name
+        self._refuse(CANNOT_DELETE)
+
+    async def scrub(self) -> bool:
+        """Return True: nothing was deleted."""
+        return True
+
+    async def prune(self, before: float, *, keep: int = 0, wanted: object = None) -> int:
+        """Raise ConfigError: such a store deletes nothing."""
+        del before, keep, wanted
         self._refuse(CANNOT_DELETE)
 
     def _refuse(self, what: str) -> NoReturn:
@@ -364,34 +379,8 @@ class CompletedJournal:
         return stream
 
 
-class _OpenLease:
-    """A lease that excludes no other driver."""
-
-    epoch = 0
-    """No fencing token of its own: the numbers of the facts serve as one."""
-
-    def release(self) -> None:
-        """Do nothing."""
-
-    def is_certain(self) -> bool:
-        """Return True: the next append shows whether another driver has the session."""
-        return True
-
-    def watch(self, on_lost: Callable[[], None]) -> None:
-        """Do nothing: no server reports a loss."""
-
-    async def confirm(self) -> bool:
-        """Return True: only a fact of another driver shows that it has the session."""
-        return True
-
-
 async def _poll(is_there: Callable[[], Awaitable[bool]]) -> None:
     wait_s = POLL_MIN_S
     while not await is_there():
         await asyncio.sleep(wait_s)
         wait_s = min(wait_s * 1.5, POLL_MAX_S)
-
-
-def _tree_of(session: str) -> str:
-    """Return what the names of a session and of its sub-agents have in common."""
-    return session.partition("/")[0]

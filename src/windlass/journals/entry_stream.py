@@ -17,7 +17,7 @@ from windlass.core.errors import JournalCorrupt, SessionBusy
 from windlass.core.events import EntryKept, Fact
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.mail_book import FactsOf
-from windlass.ports import FactStore
+from windlass.ports.journals import FactStore
 
 STREAM_PREFIX = "windlass stream "
 """What the names of streams begin with. No session may have such a name."""

@@ -14,6 +14,8 @@ from windlass.core.events import (
     CallFinished,
     CallJudged,
     Fact,
+    RunEnded,
+    RunQueued,
     RunResumed,
     RunStarted,
     SessionImported,
@@ -23,10 +25,10 @@ from windlass.core.messages import ToolResult
 from windlass.core.session_summary import check_session, row_of
 from windlass.core.setup import Setup, digest
 from windlass.core.state import CallState, State
-from windlass.core.verdicts import Ask
+from windlass.core.verdicts import Ask, stamp_question
 from windlass.journals.completing import complete_journal
 from windlass.journals.wording import no_session_error, session_exists_error
-from windlass.ports import GivenJournal, Journal
+from windlass.ports.journals import GivenJournal, Journal
 
 FORKS_MAX = 1_000
 """Forks of a session at one record that get a name by themselves."""
@@ -101,6 +103,8 @@ def _copy_records(
 
 def _detach(fact: Fact) -> Fact:
     """Return a record without the budgets, the key and the trace that were given with its run."""
+    if isinstance(fact, RunQueued):
+        fact = replace(fact, key="", digest="")
     if isinstance(fact, RunStarted):
         fact = replace(fact, key="", trace="")
     if not isinstance(fact, RunStarted | RunResumed) or fact.setup is None:
@@ -124,7 +128,11 @@ def _fork_names(session: str, at: int, into: str | None) -> Iterator[str]:
 
 
 def _settle_open_calls(state: State) -> list[Fact]:
-    """Return the facts that settle the calls whose effects belong to the old session."""
+    """Return the facts that settle what belongs to the old session: effects, and a prompt."""
+    if state.is_queued and state.run is not None:
+        reason = f"its prompt is in the queue of session {state.session}"
+        end = RunEnded("cancelled", reason, prompt=state.run.queued_mail)
+        return [replace(end, seq=state.seq + 1, at=state.at)]
     if state.setup is None or state.step is None:
         return []
     calls = state.step.calls
@@ -140,9 +148,9 @@ def _settle_open_calls(state: State) -> list[Fact]:
         question = (
             f"{call.call.name} was allowed in session {state.session}. May it be called here too?"
         )
-        facts.append(_ask_again(call, Ask(question, "fork")))
+        facts.append(_ask_again(call, question, "fork", state))
     ask = state.setup.rules.on_unknown == "ask"
-    facts += (_settle_unknown_call(call, state.session, ask=ask) for call in unknown)
+    facts += (_settle_unknown_call(call, state, ask=ask) for call in unknown)
     return [replace(fact, seq=state.seq + nth, at=state.at) for nth, fact in enumerate(facts, 1)]
 
 
@@ -156,14 +164,20 @@ def _effect_of(call: CallState, setup: Setup | None) -> str:
     return spec.effect if spec else "write"
 
 
-def _settle_unknown_call(call: CallState, session: str, *, ask: bool) -> CallFinished | CallJudged:
+def _settle_unknown_call(call: CallState, state: State, *, ask: bool) -> CallFinished | CallJudged:
     if ask:
-        question = f"{call.call.name} had started in session {session}. Run it again here?"
-        return _ask_again(call, Ask(question, "interrupted"))
+        question = f"{call.call.name} had started in session {state.session}. Run it again here?"
+        return _ask_again(call, question, "interrupted", state)
     message = "Interrupted: it had started, and it is not known whether it took effect."
     result = ToolResult.from_text("unknown", message)
     return CallFinished(call.id, result, name=call.call.name)
 
 
-def _ask_again(call: CallState, question: Ask) -> CallJudged:
-    return CallJudged(call.id, question, digest=digest(call.decoded_arguments))
+def _ask_again(call: CallState, question: str, rule: str, state: State) -> CallJudged:
+    """Return a question about a call in its fork, for those who had to agree to it before."""
+    ask = Ask(question, rule)
+    if call.approvals and state.run is not None:
+        ask = stamp_question(
+            replace(ask, approvals=call.approvals), state.run.caller, state.run.context, state.at
+        )
+    return CallJudged(call.id, ask, digest=digest(call.decoded_arguments))

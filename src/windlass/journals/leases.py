@@ -60,6 +60,27 @@ class HeldLease:
         return self._leases.has_lease(self)
 
 
+class OpenLease:
+    """A lease that excludes no other driver."""
+
+    epoch = 0
+    """No fencing token of its own: the numbers of the facts serve as one."""
+
+    def release(self) -> None:
+        """Do nothing."""
+
+    def is_certain(self) -> bool:
+        """Return True: the next append shows whether another driver has the session."""
+        return True
+
+    def watch(self, on_lost: Callable[[], None]) -> None:
+        """Do nothing: no server reports a loss."""
+
+    async def confirm(self) -> bool:
+        """Return True: only a fact of another driver shows that it has the session."""
+        return True
+
+
 class LeaseTable:
     """The sessions that are driven through one journal object in memory."""
 
@@ -170,7 +191,9 @@ class FileLeaseTable(LeaseTable):
             except OSError as error:
                 raise self._lock_file_error(error) from error
             self._with_open_file.add(self)
-            self._register_fork_hook()
+            if not FileLeaseTable._has_fork_hook:
+                FileLeaseTable._has_fork_hook = True
+                os.register_at_fork(after_in_child=_drop_inherited_locks)
         return self._file
 
     def _lock_file_error(self, error: OSError) -> JournalFailed:
@@ -191,12 +214,6 @@ class FileLeaseTable(LeaseTable):
         self._mutex = Lock()
         self._held.clear()
         self._close_lock_file()
-
-    @classmethod
-    def _register_fork_hook(cls) -> None:
-        if not cls._has_fork_hook:
-            cls._has_fork_hook = True
-            os.register_at_fork(after_in_child=_drop_inherited_locks)
 
     @classmethod
     def list_open(cls) -> list["FileLeaseTable"]:

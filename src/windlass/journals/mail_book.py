@@ -26,6 +26,7 @@ from windlass.journals.mail_rules import (
     no_facts_error,
     take_turns,
 )
+from windlass.ports.fleet import CallerQueue
 
 FactsOf = Callable[[str], Sequence[Fact]]
 """Returns the facts of a session."""
@@ -165,6 +166,17 @@ class MailBook:
             for letter in waiting:
                 found.setdefault(caller_of(letter.message), []).append((letter.at, session))
         return take_turns({caller: sorted(found[caller]) for caller in found}, limit)
+
+    def list_queues(self, facts_of: FactsOf) -> list[CallerQueue]:
+        """Return how many prompts of each caller wait, and since when; the longest wait first."""
+        times: dict[str, list[float]] = {}
+        for session, mail in self._sessions.items():
+            waiting = self._untaken(session, facts_of(session)) if mail.letters else ()
+            for letter in waiting:
+                if letter.lane == "prompts":
+                    times.setdefault(caller_of(letter.message), []).append(letter.at)
+        queues = [CallerQueue(caller, len(each), min(each)) for caller, each in times.items()]
+        return sorted(queues, key=lambda queue: (queue.oldest_at, queue.caller))
 
     def delete(self, session: str, facts: Sequence[Fact]) -> bool:
         """Forget the mailbox of a session; returns whether messages waited that no fact carries."""

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.errors import (
+    AnswerNotQualified,
     ConfigError,
     JournalCorrupt,
     MailboxFull,
@@ -23,7 +24,7 @@ from windlass.core.errors import (
     QuestionDecided,
 )
 from windlass.core.events import Fact
-from windlass.core.fold.control import mail_place, name_message
+from windlass.core.fold.control import mail_places, name_message
 from windlass.core.mail import (
     AnswerMail,
     CancelMail,
@@ -34,8 +35,18 @@ from windlass.core.mail import (
     kind_of,
     lane_of,
 )
+from windlass.core.setup import digest
 from windlass.core.text_clip import printable_line
-from windlass.core.verdicts import GivenAnswer, QuestionRow, classify_answer, tally
+from windlass.core.verdicts import (
+    GivenAnswer,
+    Modify,
+    QuestionRow,
+    classify_answer,
+    find_disqualification,
+    list_agreed,
+    list_missing,
+    tally,
+)
 
 MESSAGE_BYTES_MAX = 64 * 2**20
 """Of a message as it is stored; attachments of a prompt are a part of it."""
@@ -92,9 +103,7 @@ class MailCounters(msgspec.Struct, frozen=True):
         """Return the counters after these facts were appended: they may carry messages."""
         counters = self
         for fact in facts:
-            place = mail_place(fact)
-            if place is not None:
-                lane, number = place
+            for lane, number in mail_places(fact):
                 before = counters.of_lane(lane)
                 counters = counters.replace_lane(lane, replace(before, taken=number))
         return counters
@@ -211,28 +220,48 @@ def decide_question(row: QuestionRow | None, post: AnswerPost) -> QuestionRow | 
     """Return the question as the answer decides it; None if the answer is the decision already.
 
     The latter is an answer that the run at the top passes on to its sub-agent. Raises NothingToDo
-    if no such question waits, QuestionDecided if it was decided before, and ConfigError if the
-    answer is for other arguments.
+    if no such question waits, or the person has answered it, QuestionDecided if it was decided
+    before, AnswerNotQualified if others have to answer, and ConfigError if the answer is for other
+    arguments.
     """
     message = post.message
     if row is None:
         raise no_question_error(message.call_id, post.asking)
-    if row.terms.digest != message.digest:
-        raise other_arguments_error(message.call_id)
-    if row.via and row.via == post.key:
+    if post.key and any(given.via == post.key for given in row.answers):
         return None
+    # Who comes late learns of the decision, whichever of the arguments they were shown.
+    shown = (row.digest,) if row.decision is None else (row.terms.digest, row.digest)
+    if message.digest not in shown:
+        raise other_arguments_error(message.call_id)
     if row.decision is not None:
         raise QuestionDecided(row.call_id, row.decision)
     if row.is_settled:
         raise no_question_error(message.call_id, post.asking)
-    given = GivenAnswer(classify_answer(message.verdict), post.by, post.at)
-    decision = tally(row.terms, (*row.answers, given))
-    if decision is None:
-        raise NothingToDo(f"the question about call {row.call_id} has not expired yet")
-    if decision.answer == "expiry" and given.answer != "expiry":
-        raise QuestionDecided(row.call_id, decision)
     via = name_message(post.session, post.number)
-    return replace(row, answers=(*row.answers, given), decision=decision, via=via)
+    put_in = digest(message.verdict.arguments) if isinstance(message.verdict, Modify) else ""
+    kind = classify_answer(message.verdict)
+    given = GivenAnswer(kind, post.by, post.at, message.person, put_in, via)
+    answers = (*row.answers, given)
+    decision = tally(row.terms, answers)
+    if decision is not None and decision.answer == "expiry" and kind != "expiry":
+        raise QuestionDecided(row.call_id, decision)
+    if decision is None:
+        _check_counts(row, given)
+    return replace(row, answers=answers, decision=decision, via=via if decision else "")
+
+
+def _check_counts(row: QuestionRow, given: GivenAnswer) -> None:
+    """Raise an error if an answer that decides nothing does not count either."""
+    if given.answer == "expiry":
+        raise NothingToDo(f"the question about call {row.call_id} has not expired yet")
+    if problem := find_disqualification(row.terms, given):
+        raise AnswerNotQualified(row.call_id, problem)
+    names = [one.person.name for one in list_agreed(row.answers) if one.person is not None]
+    if given.answer == "allow" and given.person is not None and given.person.name in names:
+        needed = ", and ".join(one.describe() for one in list_missing(row.terms, row.answers))
+        raise NothingToDo(
+            f"{given.person.name} has agreed to call {row.call_id} already; it still needs {needed}"
+        )
 
 
 def encode_question(row: QuestionRow) -> str:

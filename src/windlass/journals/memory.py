@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from threading import Lock
 
@@ -18,6 +18,7 @@ from windlass.core.session_summary import (
     SessionPage,
     SessionSummary,
     StateFilter,
+    Wanted,
     cut_page,
     find_tree,
     list_roots,
@@ -25,7 +26,7 @@ from windlass.core.session_summary import (
     sort_sessions,
 )
 from windlass.core.verdicts import QuestionRow
-from windlass.journals.codec import RecordProblem, blob_name, check_order, is_blob_name
+from windlass.journals.codec import RecordProblem, blob_name, check_order, first_hash, is_blob_name
 from windlass.journals.leases import HeldLease, LeaseTable
 from windlass.journals.live.inbox import MemoryChannel, MemorySender, MemorySubscription
 from windlass.journals.mail_book import MailBook, MailDraft, MailPosted, MailRemoved
@@ -34,7 +35,8 @@ from windlass.journals.notifier import AppendNotifier
 from windlass.journals.record_rules import ShareChange
 from windlass.journals.record_set import BudgetShares, RecordSet
 from windlass.journals.wording import MEMORY_NAME, session_missing_error
-from windlass.ports import ProvenAnswers, SharedRecord
+from windlass.ports.fleet import FleetRows
+from windlass.ports.records import ProvenAnswers, SharedRecord, Tombstone
 
 HASHED_IN_LOOP_BYTES_MAX = 1_000_000
 """Longer data is hashed in a thread, so that the event loop is not blocked."""
@@ -56,6 +58,8 @@ class MemoryJournal:
         self._sessions: dict[str, list[Fact]] = {}
         self._rows: dict[str, SessionSummary] = {}
         self._blobs: dict[str, dict[str, bytes]] = {}
+        self._tombstones: dict[str | bytes, Tombstone] = {}
+        """By the name of a deleted session, and by the hash of its first record."""
         self._shares = BudgetShares()
         self._records = RecordSet()
         self._leases = LeaseTable()
@@ -205,6 +209,12 @@ class MemoryJournal:
         with self._mutex:
             return self._mail.list_mailed(self._facts_of, limit)
 
+    async def read_fleet(self) -> FleetRows:
+        """Return the prompts that wait. There is one process."""
+        with self._mutex:
+            queues = self._mail.list_queues(self._facts_of)
+        return FleetRows(at=self._now(), workers=None, queues=queues)
+
     def open_live(self, session: str, on_interest: Callable[[bool], None]) -> MemorySender:
         """Open the driver's side of the live channel."""
         return self._live.open_sender(session, on_interest)
@@ -290,13 +300,11 @@ class MemoryJournal:
         since: float | None = None,
         until: float | None = None,
         parent: str | None = None,
+        tags: Mapping[str, str] | None = None,
         limit: int = PAGE_SESSIONS,
         cursor: str | None = None,
     ) -> SessionPage:
-        """Return a page of the sessions that pass all filters: last changed first, then by name.
-
-        `Journal.sessions` in `ports/journals.py` says what the filters mean.
-        """
+        """Return a page of the sessions that pass all filters, as `Journal.sessions` says."""
         wanted = make_query(
             query,
             state=state,
@@ -305,6 +313,7 @@ class MemoryJournal:
             since=since,
             until=until,
             parent=parent,
+            tags=tags,
         )
         found = [summary for summary in self._list_summaries() if wanted.matches(summary)]
         return cut_page(found, limit, None if cursor is None else PagePlace.from_cursor(cursor))
@@ -328,16 +337,16 @@ class MemoryJournal:
     def _list_summaries(self) -> list[SessionSummary]:
         return sort_sessions(tuple(self._rows.values()))
 
-    async def prune(self, before: float, *, keep: int = 0) -> int:
+    async def prune(self, before: float, *, keep: int = 0, wanted: Wanted = None) -> int:
         """Delete the sessions that ended before a time, except the latest `keep`; returns how many.
 
-        A session is deleted with those that work for it; it stays if one of them is driven, or has
-        messages that were not taken yet.
+        A session goes with those that work for it, unless one is driven or has waiting messages.
         """
         count = 0
         summaries = self._list_summaries()
         for summary in list_roots(summaries)[keep:]:
-            if summary.changed < before and summary.outcome is not None:
+            is_old = summary.changed < before and summary.outcome is not None
+            if is_old and (wanted is None or wanted(summary)):
                 tree = [summary.session, *find_tree(summary.session, summaries)]
                 if any(self._mail.has_waiting(name, self._facts_of(name)) for name in tree):
                     continue
@@ -346,15 +355,27 @@ class MemoryJournal:
                     count += len(tree)
         return count
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, *, erase: bool = False) -> bool:
         """Delete a session and those that work for it; returns whether there was one.
 
         Raises SessionBusy, and deletes nothing, if one of them is driven.
         """
         below = find_tree(session, self._list_summaries()) if session in self._sessions else []
-        return self._delete_together([session, *below]) > 0
+        return self._delete_together([session, *below], erase=erase) > 0
 
-    def _delete_together(self, names: Sequence[str]) -> int:
+    async def find_tombstone(self, session: str, first: bytes = b"") -> Tombstone | None:
+        """Return what stays of a deleted session, by its name or by its first record."""
+        return self._tombstones.get(first or session)
+
+    async def bury(self, name: str) -> None:
+        """Leave a tombstone under a name."""
+        self._tombstones[name] = Tombstone(self._now(), erased=True)
+
+    async def scrub(self) -> bool:
+        """Return True: what was deleted is nowhere."""
+        return True
+
+    def _delete_together(self, names: Sequence[str], *, erase: bool = False) -> int:
         """Delete all of these sessions, or raise SessionBusy if one of them is driven.
 
         Returns how many of them there were.
@@ -363,9 +384,13 @@ class MemoryJournal:
             for name in names:
                 held.callback(self._leases.acquire(name).release)
             with self._mutex:
-                return sum([self._delete_session(name) for name in names])
+                return sum([self._delete_session(name, erase=erase) for name in names])
 
-    def _delete_session(self, session: str) -> bool:
+    def _delete_session(self, session: str, *, erase: bool) -> bool:
+        if facts := self._sessions.get(session):
+            tombstone = Tombstone(self._now(), erase)
+            self._tombstones[session] = tombstone
+            self._tombstones[first_hash(session, facts[0])] = tombstone
         self._blobs.pop(session, None)
         # The budgets keep what was spent, but a new session of this name has no share yet.
         self._shares.forget_session(session)

@@ -19,9 +19,9 @@ RECORD_BYTES_MAX = 1_000_000
 """Of the data of one record: it is a small document, and is read as a whole."""
 NAME_CHARS_MAX = 1_000
 """Of a kind and of a name."""
-ANCHORED_KINDS = frozenset(("login", "quota", "schedule", "token", "webhook"))
+ANCHORED_KINDS = frozenset(("group", "login", "person", "quota", "schedule", "token", "webhook"))
 """Kinds of records that give a right, or take one away: an old one must not count again."""
-SIGNED_KINDS = ANCHORED_KINDS | {"engine-schedule"}
+SIGNED_KINDS = ANCHORED_KINDS | {"engine-schedule", "tombstone"}
 """Kinds of records that count in Postgres only if a service signed them, once keys are given."""
 PAGE_RECORDS_MAX = 1_000
 """Records that one call of `list_records` returns, at most."""

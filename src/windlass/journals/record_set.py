@@ -20,7 +20,7 @@ from windlass.journals.record_rules import (
     clamp_page,
     record_conflict_error,
 )
-from windlass.ports import SharedRecord
+from windlass.ports.records import SharedRecord
 
 
 class RecordPut(msgspec.Struct, frozen=True, tag="put"):

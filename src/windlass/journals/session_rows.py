@@ -5,7 +5,7 @@ every append, so that an append between two states touches no index.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -53,7 +53,7 @@ SUMMARY_COLUMNS = (
     *COUNTER_COLUMNS,
 )
 """The fields of a row that are columns of the same name."""
-_ROW_COLUMNS = ("head", "session", "facts", "version", *SUMMARY_COLUMNS)
+_ROW_COLUMNS = ("head", "session", "facts", "version", "tags", *SUMMARY_COLUMNS)
 SESSION_COLUMNS = ", ".join(_ROW_COLUMNS)
 """The hash and the number of the last record, the version that wrote the row, and the row."""
 CHANGING_COLUMNS = tuple(name for name in _ROW_COLUMNS if name != "session")
@@ -64,6 +64,11 @@ MAIL_ONLY = cast("SessionState", "new")
 _summary_values = attrgetter(*SUMMARY_COLUMNS)
 counter_values = attrgetter(*COUNTER_COLUMNS)
 """Return the values of COUNTER_COLUMNS of a row."""
+
+
+def tag_text(tags: Mapping[str, str]) -> str:
+    """Return tags as a text that has each of them on a line of its own, between two ends."""
+    return "".join(f"\n{key}={value}\n" for key, value in sorted(tags.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,7 @@ class SessionEnd(NamedTuple):
         for name in ("usd", "reserved_usd"):
             values[name] = None if values[name] is None else Decimal(values[name])
         values["released"] = bool(values["released"])
+        values["tags"] = dict(tag.split("=", 1) for tag in values["tags"].split("\n") if tag)
         summary = SessionSummary(**values)
         return cls(link, summary, summary, number, seal=seal, version=version)
 
@@ -160,8 +166,10 @@ class SessionEnd(NamedTuple):
 
     def to_row(self) -> tuple[Any, ...]:
         """Return the values of SESSION_COLUMNS."""
-        place = (self.last_link.hash, self.summary.session, self.last_link.seq, VERSION)
-        return (*place, *_summary_values(self.summary))
+        summary = self.summary
+        tags = tag_text(summary.tags) if summary.tags else ""
+        place = (self.last_link.hash, summary.session, self.last_link.seq, VERSION, tags)
+        return (*place, *_summary_values(summary))
 
 
 def find_row_problems(end: SessionEnd, facts: Sequence[Fact]) -> list[RecordProblem]:
@@ -171,7 +179,8 @@ def find_row_problems(end: SessionEnd, facts: Sequence[Fact]) -> list[RecordProb
     if not facts or end.version < VERSION:
         return []
     made = end.fold_again(facts).summary
-    names = [name for name in SUMMARY_COLUMNS if _comparable(made, name) != _comparable(row, name)]
+    columns = (*SUMMARY_COLUMNS, "tags")
+    names = [name for name in columns if _comparable(made, name) != _comparable(row, name)]
     if not names:
         return []
     what = f"the list of sessions says something else than the records: {', '.join(names)}"

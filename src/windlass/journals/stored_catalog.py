@@ -1,7 +1,7 @@
 """The list of the sessions of a stored journal: found by rows, and deleted with those below."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import NamedTuple
 
 from windlass.core.events import Fact
@@ -14,10 +14,12 @@ from windlass.core.session_summary import (
     SessionQuery,
     SessionSummary,
     StateFilter,
+    Wanted,
     find_tree,
     make_page,
     make_query,
 )
+from windlass.journals.session_rows import tag_text
 
 ROWS_AT_ONCE = 500
 
@@ -47,7 +49,7 @@ def query_conditions(query: SessionQuery, place: PagePlace | None) -> list[SqlCo
         found.append(SqlCondition("changed >= {}", (query.since,)))
     if query.until is not None:
         found.append(SqlCondition("changed < {}", (query.until,)))
-    is_few = len(query.states) == 1 and query.states[0] in ("open", "waiting")
+    is_few = bool(query.states) and set(query.states) <= {"queued", "open", "waiting"}
     for column in ("agent", "caller", "parent"):
         value = getattr(query, column)
         if value is None:
@@ -59,6 +61,9 @@ def query_conditions(query: SessionQuery, place: PagePlace | None) -> list[SqlCo
         # The index leaves out the rows that say nothing.
         indexed = f" AND {column} <> ''" if value else ""
         found.append(SqlCondition(f"{column} = {{}}{indexed}", (value,)))
+    for key, value in query.tags.items():
+        # The same in every SQL: a text without its part is another one.
+        found.append(SqlCondition("replace(tags, {}, '') <> tags", (tag_text({key: value}),)))
     if place is not None:
         behind = "(changed < {} OR changed = {} AND session > {})"
         found.append(SqlCondition(behind, (place.changed, place.changed, place.session)))
@@ -104,6 +109,7 @@ class StoredCatalog(ABC):
         since: float | None = None,
         until: float | None = None,
         parent: str | None = None,
+        tags: Mapping[str, str] | None = None,
         limit: int = PAGE_SESSIONS,
         cursor: str | None = None,
     ) -> SessionPage:
@@ -119,6 +125,7 @@ class StoredCatalog(ABC):
             since=since,
             until=until,
             parent=parent,
+            tags=tags,
         )
         place = None if cursor is None else PagePlace.from_cursor(cursor)
         return make_page(await self._select_sessions(wanted, place, limit + 1), limit)
@@ -141,7 +148,7 @@ class StoredCatalog(ABC):
                 break
         return found[:limit]
 
-    async def prune(self, before: float, *, keep: int = 0) -> int:
+    async def prune(self, before: float, *, keep: int = 0, wanted: Wanted = None) -> int:
         """Delete the sessions that ended before a time, except the latest `keep`; returns how many.
 
         A session is deleted with those that work for it; it stays if one of them is driven. They
@@ -151,7 +158,7 @@ class StoredCatalog(ABC):
         count = 0
         ended = SessionQuery(states=ENDED_STATES, until=before)
         async for rows in self._iterate_sessions(ended, ROWS_AT_ONCE):
-            names = [row.session for row in rows]
+            names = [row.session for row in rows if wanted is None or wanted(row)]
             names = [name for name in names if name not in kept]
             trees = [
                 [name, *await self._find_below(name)]

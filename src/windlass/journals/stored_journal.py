@@ -8,9 +8,9 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
-from windlass.core.errors import ConfigError, JournalFailed
+from windlass.core.errors import JournalFailed
 from windlass.core.events import Fact
 from windlass.core.mail import Letter
 from windlass.core.session_summary import SessionSummary
@@ -18,9 +18,8 @@ from windlass.journals.codec import RecordProblem, blob_name, encode_fact, is_bl
 from windlass.journals.session_rows import PendingAppend
 from windlass.journals.stored_catalog import StoredCatalog
 from windlass.journals.wording import blob_corrupt_error, session_corrupt_error, session_name_error
-from windlass.ports import Lease, ProvenAnswers
-
-Durability = Literal["full", "relaxed"]
+from windlass.ports.journals import Lease
+from windlass.ports.records import ProvenAnswers
 
 
 class StoredJournal(StoredCatalog):
@@ -142,9 +141,3 @@ class StoredJournal(StoredCatalog):
                 raise session_corrupt_error(self._location, session, fact)
             facts.append(fact)
         return tuple(facts)
-
-
-def check_durability(durability: str) -> None:
-    """Raise ConfigError unless this is one of the two values of Durability."""
-    if durability not in ("full", "relaxed"):
-        raise ConfigError(f"durability={durability!r}: it must be 'full' or 'relaxed'")

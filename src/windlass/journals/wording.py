@@ -17,18 +17,22 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import PurePath
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
 from windlass.core.suggestions import find_near_names, suggest_names
 from windlass.core.text_clip import printable_line
-from windlass.ports import Journal
+from windlass.ports.journals import Journal
 
+Durability = Literal["full", "relaxed"]
 JournalKind = Literal["memory", "sqlite", "postgres"]
 
 SCHEMES = ("memory", "sqlite", "postgresql")
 POSTGRES_SCHEMES = ("postgresql", "postgres")
+POOLER_OPTION = "pooler"
+DIRECT_OPTION = "direct"
+"""Options of a URL: what kind of pooler it leads to, and the URL of the server behind it."""
 FILE_SCHEMES = ("sqlite", "file")
 MEMORY_NAMES = ("memory:", "memory://", ":memory:", "sqlite::memory:")
 MEMORY_NAME = "memory:"
@@ -102,10 +106,14 @@ def show_journal_name(name: object) -> str:
         slashes = "//" if rest.startswith("//") else ""
         return f"{scheme}:{slashes}{HIDDEN}"
     host = parts.netloc.rpartition("@")[2]
-    # A folder of a socket stays an option, so that the name can be used as it is shown.
-    folder = "" if host else "".join(parse_qs(parts.query).get("host", []))
-    option = f"?host={folder}" if folder else ""
-    return printable_line(f"{scheme}://{host}{parts.path}{option}")
+    # What leads to the server stays, so that the name can be used as it is shown.
+    given = parse_qs(parts.query)
+    place = () if host else ("host", "port")
+    kept = [f"{name}={given[name][0]}" for name in place if name in given]
+    if given.get(POOLER_OPTION) == ["transaction"]:
+        kept.append(f"{POOLER_OPTION}=transaction")
+    options = f"?{'&'.join(kept)}" if kept else ""
+    return printable_line(f"{scheme}://{host}{parts.path}{options}")
 
 
 def split_server_url(url: str) -> SplitResult | None:
@@ -212,3 +220,9 @@ def blob_corrupt_error(location: str, session: str, name: str) -> JournalCorrupt
         f"{location}: session {session!r}: the data stored as {name} was changed; "
         "restore the journal from a backup"
     )
+
+
+def check_durability(durability: str) -> None:
+    """Raise ConfigError unless this is one of the two values of Durability."""
+    if durability not in get_args(Durability):
+        raise ConfigError(f"durability={durability!r}: it must be 'full' or 'relaxed'")

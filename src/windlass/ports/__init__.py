@@ -5,17 +5,12 @@ Each port has a conformance suite in `windlass.testing`: what passes it can be p
 
 from windlass.ports.gates import Approver, ApproverReply, Gate, GateRequest
 from windlass.ports.journals import (
-    BlobStore,
     FactStore,
     GivenJournal,
     Journal,
     Lease,
     LiveSender,
     LiveSubscription,
-    ProvenAnswers,
-    RecordProblem,
-    SharedRecord,
-    SharedRecords,
 )
 from windlass.ports.models import (
     BatchingModel,
@@ -25,6 +20,14 @@ from windlass.ports.models import (
     RequestGovernor,
     RequestPermit,
     Timeouts,
+)
+from windlass.ports.records import (
+    BlobStore,
+    ProvenAnswers,
+    RecordProblem,
+    SharedRecord,
+    SharedRecords,
+    Tombstone,
 )
 from windlass.ports.tools import (
     CallContext,
@@ -94,6 +97,7 @@ __all__ = [
     "SharedRecord",
     "SharedRecords",
     "Timeouts",
+    "Tombstone",
     "Tools",
     "UndoableTools",
     "Watcher",

@@ -5,11 +5,8 @@ bring a smaller store, which reads and appends facts (`FactStore`); `journals/co
 journal of it where the agent takes it.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
-
-import msgspec
-from typing_extensions import override
 
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
@@ -21,8 +18,17 @@ from windlass.core.session_summary import (
     SessionPage,
     SessionSummary,
     StateFilter,
+    Wanted,
 )
-from windlass.core.verdicts import Grant, QuestionRow
+from windlass.core.verdicts import QuestionRow
+from windlass.ports.fleet import FleetRows
+from windlass.ports.records import (
+    BlobStore,
+    ProvenAnswers,
+    RecordProblem,
+    SharedRecords,
+    Tombstone,
+)
 
 
 class FactStore(Protocol):
@@ -99,80 +105,6 @@ class LiveSubscription(Protocol):
     def close(self) -> None:
         """Stop receiving."""
         ...
-
-
-class BlobStore(Protocol):
-    """A journal that keeps data beside the facts of a session, by its hash."""
-
-    async def put_blob(self, session: str, data: bytes) -> str:
-        """Keep data for as long as the session. Returns its name once it is durable."""
-        ...
-
-    async def get_blob(self, session: str, name: str) -> bytes | None:
-        """Return what the session keeps under a name; the first 16 characters are enough."""
-        ...
-
-
-class SharedRecord(msgspec.Struct, frozen=True):
-    """A small document that all programs with the journal share."""
-
-    kind: str
-    name: str
-    version: int
-    """Grows with each change. No version is used again, also not after the record was deleted."""
-    data: bytes
-
-
-class SharedRecords(Protocol):
-    """A journal that keeps small documents beside its sessions: tokens, schedules, cursors.
-
-    A record is changed by compare and set, so that of many programs exactly one makes a change.
-    """
-
-    async def get_record(self, kind: str, name: str) -> SharedRecord | None:
-        """Return a record, or None if no record has this name."""
-        ...
-
-    async def put_record(self, kind: str, name: str, data: bytes, version: int) -> SharedRecord:
-        """Replace the record with this version, and return the new one once it is durable.
-
-        Version 0 makes a new record. Raises RecordConflict, and changes nothing, if the record has
-        another version, or none.
-        """
-        ...
-
-    async def delete_record(self, kind: str, name: str, version: int | None = None) -> bool:
-        """Delete a record. Returns whether there was one.
-
-        Raises RecordConflict if a version is given, and the record has another one.
-        """
-        ...
-
-    async def list_records(
-        self, kind: str, after: str = "", limit: int = 100
-    ) -> Sequence[SharedRecord]:
-        """Return the records of a kind whose names come after a name, in the order of names."""
-        ...
-
-
-class RecordProblem(msgspec.Struct, frozen=True):
-    """What is wrong with a record of a session; `str()` gives it as a message."""
-
-    seq: int
-    what: str
-
-    @override
-    def __str__(self) -> str:
-        return f"record {self.seq}: {self.what}"
-
-
-class ProvenAnswers(msgspec.Struct, frozen=True):
-    """What the signed answers of a session prove to a driver that takes it over."""
-
-    calls: frozenset[str]
-    """The calls whose last answer is signed."""
-    grants: Sequence[Grant]
-    """What signed answers allowed for the rest of the session."""
 
 
 class Journal(FactStore, BlobStore, SharedRecords, Protocol):
@@ -278,6 +210,10 @@ class Journal(FactStore, BlobStore, SharedRecords, Protocol):
         """
         ...
 
+    async def read_fleet(self) -> FleetRows:
+        """Return the processes that work on the journal, if it knows them, and who waits."""
+        ...
+
     # ── proofs ──────────────────────────────────────────────────────────────────────
 
     def find_letter_problem(self, session: str, letter: Letter) -> str | None:
@@ -329,6 +265,7 @@ class Journal(FactStore, BlobStore, SharedRecords, Protocol):
         since: float | None = None,
         until: float | None = None,
         parent: str | None = None,
+        tags: Mapping[str, str] | None = None,
         limit: int = PAGE_SESSIONS,
         cursor: str | None = None,
     ) -> SessionPage:
@@ -342,6 +279,7 @@ class Journal(FactStore, BlobStore, SharedRecords, Protocol):
             since: the earliest last change of state, in seconds since the epoch.
             until: the last change of state was before this time.
             parent: the session that it works for; "" for sessions that no sub-agent has.
+            tags: tags that the last run has, each with this value.
             limit: how many sessions a page has at most.
             cursor: the cursor of the page before; None for the first page.
 
@@ -363,15 +301,34 @@ class Journal(FactStore, BlobStore, SharedRecords, Protocol):
         """
         ...
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, *, erase: bool = False) -> bool:
         """Delete a session and those that work for it. Returns whether there was one.
 
-        Raises SessionBusy, and deletes nothing, if one of them is driven.
+        A tombstone stays of each (`journals/tombstones.py`); with `erase`, an import of one of them
+        is refused from then on. Raises SessionBusy, and deletes nothing, if one of them is driven.
         """
         ...
 
-    async def prune(self, before: float, *, keep: int = 0) -> int:
-        """Delete the sessions that ended before a time.
+    async def find_tombstone(self, session: str, first: bytes = b"") -> Tombstone | None:
+        """Return what stays of a deleted session; None if no session of this name was deleted.
+
+        `first`: the hash of the first record, which only that session had.
+        """
+        ...
+
+    async def bury(self, name: str) -> None:
+        """Leave a tombstone under a name that is not a session's, such as that of a caller."""
+        ...
+
+    async def scrub(self) -> bool:
+        """Remove the bytes of what was deleted from the files, and return whether they are gone.
+
+        False also where a database server keeps them for a time that only its operator knows.
+        """
+        ...
+
+    async def prune(self, before: float, *, keep: int = 0, wanted: Wanted = None) -> int:
+        """Delete the sessions that ended before a time; of these, only those that are `wanted`.
 
         A session is deleted with those that work for it, and never without its own caller. It stays
         if one of them is driven, or if it is among the latest `keep`. Returns how many sessions

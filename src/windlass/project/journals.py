@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from windlass.core.errors import ConfigError, JournalFailed
 from windlass.environ import read_process_environment
+from windlass.journals.saved_journal import SavedJournal
 from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.upgrades import UpgradeStatus
 from windlass.journals.urls import open_journal as open_by_name
@@ -49,6 +50,19 @@ class AnchoredJournal(Protocol):
 
     async def accept(self) -> None:
         """Take the journal as it is for genuine."""
+        ...
+
+
+@runtime_checkable
+class SavableJournal(Protocol):
+    """A journal that can be saved while it is in use."""
+
+    async def save(self, target: Path) -> SavedJournal:
+        """Save the journal to a new file, and check every record of it."""
+        ...
+
+    async def load(self, backup: Path) -> SavedJournal:
+        """Load a backup into this journal, which must be empty."""
         ...
 
 

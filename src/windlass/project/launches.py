@@ -29,6 +29,8 @@ AUTHORITY_KEYS = frozenset(
 )
 """Settings that allow things. A launch keeps them only if a person set them: what a project says is
 asked of the project again, so that its trust is looked up again too."""
+UNRECORDED_KEYS = frozenset(("retention",))
+"""How long a session is kept is not a part of how it runs, and may be changed later."""
 
 
 class SessionLaunch(msgspec.Struct, frozen=True):
@@ -45,7 +47,7 @@ def build_launch(agent: ProjectAgent) -> SessionLaunch:
     """Everything that is needed to build the same agent again."""
     flags: dict[str, Any] = {}
     for name, key in SETTING_KEYS.items():
-        if not key.per_agent:
+        if not key.per_agent or name in UNRECORDED_KEYS:
             continue
         value = getattr(agent.settings, name)
         if name in AUTHORITY_KEYS and not _is_set_by_person(agent.loaded, name, value):

@@ -20,8 +20,8 @@ from windlass.core.errors import ConfigError, NothingToDo
 from windlass.environ import xdg_folder
 from windlass.private_files import make_private_folder
 from windlass.project.secrets import SecretStore
+from windlass.tools.breaker import ToolUnavailable
 from windlass.tools.mcp.oauth.tokens import McpToken
-from windlass.tools.unavailable import ToolUnavailable
 
 NAME_PREFIX = "MCP_LOGIN_"
 LOCK_S_MAX = 60.0

@@ -15,6 +15,8 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from windlass.core.errors import ConfigError
+from windlass.core.retention import Retention
+from windlass.core.session_summary import ENDED_STATES, SessionState
 from windlass.core.suggestions import suggest_names
 from windlass.journals.wording import parse_journal_name, resolve_journal_name, show_journal_name
 
@@ -86,8 +88,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     on_failure: OnFailure = "keep"
     agent: str = ""
     journal: str = ""
-    retention: float | None = None
-    """How long `windlass sessions prune` keeps sessions that have ended, in seconds."""
+    retention: Retention = Retention()
+    """How long sessions are kept once they have ended."""
     workspace: WorkspaceSetting = "per-caller"
     """Whether each caller of a service works in a folder of its own, or all in this one."""
     workspace_store: str = ""
@@ -214,6 +216,38 @@ def parse_age(value: object) -> float | None:
     return float(found[1]) * _UNIT_SECONDS[found[2]]
 
 
+def parse_retention(value: object) -> Retention:
+    """How long sessions are kept, from a text such as `30d` or `30d failed=90d cancelled=1d`."""
+    if isinstance(value, Retention):
+        return value
+    text = re.sub(r"(?<=\d)\s+(?=[smhdw]\b)", "", str(value).lower())
+    default, *others = text.split() or [""]
+    by_state: dict[SessionState, float | None] = {}
+    for other in others:
+        state, _, age = other.partition("=")
+        if state not in ENDED_STATES:
+            raise InvalidSetting(f"after the first age STATE=AGE, of {', '.join(ENDED_STATES)}")
+        by_state[state] = parse_age(age)
+    return Retention(parse_age(default), by_state)
+
+
+def show_retention(value: object) -> str:
+    """The text of a retention, as it can be set."""
+    if not isinstance(value, Retention):
+        return str(value)
+    others = [f"{state}={_show_age(age)}" for state, age in value.by_state.items()]
+    return " ".join([_show_age(value.seconds), *others])
+
+
+def _show_age(age: float | None) -> str:
+    if age is None:
+        return NO_LIMIT
+    for unit, seconds in reversed(_UNIT_SECONDS.items()):
+        if age % seconds == 0:
+            return f"{age / seconds:g}{unit}"
+    return f"{age:g}s"
+
+
 def parse_choice(*options: str) -> Callable[[object], str]:
     """A parser that accepts only these words."""
 
@@ -304,10 +338,10 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
         show=show_journal_name,
     ),
     "retention": SettingKey(
-        parse_age,
-        "how long `windlass sessions prune` keeps sessions that have ended",
-        per_agent=False,
+        parse_retention,
+        "how long sessions are kept once they have ended, such as 30d, or 30d failed=90d by state",
         of_person=True,
+        show=show_retention,
     ),
     "workspace": SettingKey(
         parse_choice(*WORKSPACE_SETTINGS),

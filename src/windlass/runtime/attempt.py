@@ -94,7 +94,7 @@ class ModelAttempt:
         watcher has seen text of them. The stream of a whole reply stays open: record the reply
         first, then call `aclose`.
         """
-        watchdog: _SilenceWatchdog | None = None
+        watchdog: _StreamWatchdog | None = None
         fault: Fault | None = None
         limits: RateLimits | None = None
         try:
@@ -102,19 +102,20 @@ class ModelAttempt:
                 stream = _open_stream(self._model, self._move.prompt)
             else:
                 stream = self._continued.stream
-            async with asyncio.timeout(timeouts.step_s) as guard:
-                watchdog = _SilenceWatchdog(timeouts, guard)
+            async with asyncio.timeout(None) as guard:
+                watchdog = _StreamWatchdog(timeouts, guard)
                 try:
                     async for streamed in stream:
                         batch = streamed if isinstance(streamed, tuple) else (streamed,)
-                        if not self._go_on(batch, watchdog, show_pieces):
+                        if not self._take_batch(batch, watchdog, show_pieces):
                             break
                 finally:
                     await self._leave_stream(stream, watchdog)
             if self.restarted_stream is not None:
                 return self._make_fault("malformed_stream", _RESTARTED)
-            problem = f"the stream ended without its end marker{_describe_age(watchdog)}"
-            fault = self._make_fault("incomplete_stream", f"{problem}. {_FIX_INCOMPLETE}")
+            if not self.is_whole:
+                problem = f"the stream ended without its end marker{_describe_age(watchdog)}"
+                fault = self._make_fault("incomplete_stream", f"{problem}. {_FIX_INCOMPLETE}")
         except ModelError as error:
             if is_out_of_files(error):
                 raise  # Asking again would use up the attempts, and end a run that can be resumed.
@@ -128,7 +129,7 @@ class ModelAttempt:
         # Once the end marker is there, the reply is whole, whatever happens to the connection.
         return None if self.is_whole else fault
 
-    async def _leave_stream(self, stream: PieceStream, watchdog: "_SilenceWatchdog") -> None:
+    async def _leave_stream(self, stream: PieceStream, watchdog: "_StreamWatchdog") -> None:
         """Close the stream, unless its reply is whole and not on record yet, or it starts over."""
         try:
             if self.is_whole:
@@ -140,26 +141,14 @@ class ModelAttempt:
         finally:
             watchdog.stop()
 
-    def _go_on(
+    def _take_batch(
         self,
         batch: tuple[ReplyPiece, ...],
-        watchdog: "_SilenceWatchdog",
+        watchdog: "_StreamWatchdog",
         show_pieces: Callable[[Sequence[ContentPiece]], bool],
     ) -> bool:
-        """Take what came together. Returns whether to read on: not behind the end of the reply.
-
-        A server may leave the stream open there.
-        """
+        """Add what came together to the reply, and show it. Returns whether its end is to come."""
         self._established = True
-        pieces = self._take_pieces(batch)
-        if pieces:
-            watchdog.note_pieces(pieces)
-            if show_pieces(pieces):
-                self._was_seen = True
-        return self._assembly.stop is None and self._restart_rest is None
-
-    def _take_pieces(self, batch: tuple[ReplyPiece, ...]) -> list[ContentPiece]:
-        """Add pieces to the reply, up to its end marker, and return those that were added."""
         assembly = self._assembly
         taken: list[ContentPiece] = []
         for at, piece in enumerate(batch):
@@ -181,7 +170,16 @@ class ModelAttempt:
             taken.append(content)
             if assembly.stop is not None:
                 break
-        return taken
+        if taken:
+            # Usage is not content: servers send it as a keep-alive.
+            is_usage = type(taken[0]) is UsageDelta and all(
+                type(one) is UsageDelta for one in taken
+            )
+            if not is_usage:
+                watchdog.note_content()
+            if show_pieces(taken):
+                self._was_seen = True
+        return assembly.stop is None and self._restart_rest is None
 
     async def aclose(self) -> None:
         """Close the stream of a whole reply, within CLOSE_S. What goes wrong does not matter."""
@@ -339,43 +337,33 @@ def _has_batches(kind: type[Model]) -> bool:
     return False
 
 
-class _SilenceWatchdog:
-    """Ends the wait for a stream that sends no content for too long.
+class _StreamWatchdog:
+    """Ends the wait for a stream that lasts too long, or sends no content for too long.
 
-    Noting pieces must cost next to nothing, as there are thousands: it only stores the time, and
-    one timer looks at it.
+    Noting content must cost next to nothing, as it comes thousands of times: it only stores the
+    time, and one timer looks at it.
     """
 
     def __init__(self, timeouts: Timeouts, guard: asyncio.Timeout) -> None:
         self._loop = asyncio.get_running_loop()
         self._guard = guard
         self._began_at = self._loop.time()
-        self._found_silence = False
-        self._first_byte_s = timeouts.first_byte_s
-        self._idle_s = timeouts.idle_s
+        self._timeouts = timeouts
         self._last_content_at: float | None = None
-        limits = [limit for limit in (self._first_byte_s, self._idle_s) if limit is not None]
-        # It looks for the first time when the shorter limit may be over.
-        self._timer = self._loop.call_later(min(limits), self._check_silence) if limits else None
+        self.ended: Literal["no_content", "idle", "too_long"] | None = None
+        """Why it ended the wait, if it did. Too long: the limit of the whole attempt."""
+        limits = (timeouts.first_byte_s, timeouts.idle_s, timeouts.step_s)
+        # It looks for the first time when the shortest limit may be over.
+        first_s = min((limit for limit in limits if limit is not None), default=None)
+        self._timer = None if first_s is None else self._loop.call_later(first_s, self._look)
 
     @property
     def age_s(self) -> float:
         """Seconds since the request was made."""
         return self._loop.time() - self._began_at
 
-    @property
-    def ended(self) -> Literal["no_content", "idle", "too_long"] | None:
-        """Why it ended the wait, if it did. Too long: the limit of the whole attempt."""
-        if not self._guard.expired():
-            return None
-        if not self._found_silence:
-            return "too_long"
-        return "no_content" if self._last_content_at is None else "idle"
-
-    def note_pieces(self, pieces: Sequence[ContentPiece]) -> None:
-        """Note that content came. Usage does not count: servers send it as a keep-alive."""
-        if type(pieces[0]) is UsageDelta and all(type(piece) is UsageDelta for piece in pieces):
-            return
+    def note_content(self) -> None:
+        """Note that content came."""
         self._last_content_at = self._loop.time()
 
     def stop(self) -> None:
@@ -383,25 +371,30 @@ class _SilenceWatchdog:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _check_silence(self) -> None:
+    def _look(self) -> None:
+        """End the wait if a limit is over; else look again when the next one may be."""
         now = self._loop.time()
-        since = self._last_content_at
-        limit_s = self._first_byte_s if since is None else self._idle_s
-        if limit_s is None:
-            # Only the other limit is set. Content may come at any time, and then it counts.
-            remaining_s = self._idle_s if since is None else None
-        else:
-            remaining_s = (self._began_at if since is None else since) + limit_s - now
-        if remaining_s is None:
+        began, since = self._began_at, self._last_content_at
+        limits = self._timeouts
+        dues: list[tuple[float, Literal["no_content", "idle", "too_long"]]] = []
+        if limits.step_s is not None:
+            dues.append((began + limits.step_s, "too_long"))
+        if since is None and limits.first_byte_s is not None:
+            dues.append((began + limits.first_byte_s, "no_content"))
+        elif limits.idle_s is not None:
+            # Before the first content, it may come at any time, and then it counts.
+            dues.append(((now if since is None else since) + limits.idle_s, "idle"))
+        due, reason = min(dues, default=(0.0, None))
+        if reason is None:
             self._timer = None
-        elif remaining_s < TIMER_GRAIN_S:
-            self._found_silence = True
+        elif due - now < TIMER_GRAIN_S:
+            self.ended = reason
             self._guard.reschedule(now)
         else:
-            self._timer = self._loop.call_later(remaining_s, self._check_silence)
+            self._timer = self._loop.call_later(due - now, self._look)
 
 
-def _describe_timeout(timeouts: Timeouts, watchdog: _SilenceWatchdog | None) -> str:
+def _describe_timeout(timeouts: Timeouts, watchdog: _StreamWatchdog | None) -> str:
     """Return which limit of time ended an attempt, and what to do about it."""
     match watchdog and watchdog.ended:
         case "no_content":
@@ -424,5 +417,5 @@ def _describe_timeout(timeouts: Timeouts, watchdog: _SilenceWatchdog | None) -> 
             return f"the connection timed out{age}. Check the network and the server."
 
 
-def _describe_age(watchdog: _SilenceWatchdog | None) -> str:
+def _describe_age(watchdog: _StreamWatchdog | None) -> str:
     return f" after {watchdog.age_s:.1f} s" if watchdog is not None else ""

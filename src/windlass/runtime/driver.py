@@ -30,6 +30,7 @@ from windlass.core.events import (
     Outcome,
     RunEnded,
     RunReleased,
+    RunResumed,
     RunSuspended,
     TextDelta,
 )
@@ -42,7 +43,6 @@ from windlass.logs import get_logger
 from windlass.ports import LiveSender, Watcher, World
 from windlass.runtime.in_flight import (
     complete_release,
-    find_append_error,
     make_failed_end,
     settle_end,
     wind_up_calls,
@@ -50,7 +50,7 @@ from windlass.runtime.in_flight import (
 from windlass.runtime.leases import ReadProgress, SessionHold, StateCache, prepare_take_over
 from windlass.runtime.leftover_tasks import LeftoverTasks
 from windlass.runtime.loop import run_loop
-from windlass.runtime.mailbox import MailTaker, MakeAnswer, TakeMail
+from windlass.runtime.mailbox import READ_S, MailTaker, MakeAnswer, TakeMail, read_next_run
 from windlass.runtime.publisher import LiveRelay
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.run_control import RunControl
@@ -198,7 +198,8 @@ class RunDriver:
             self._mail.close(self._leftovers)
             # This also applies if the journal failed: a run without an end on record is resumed by
             # the next driver.
-            is_open = self._recorder.durable_state.is_active
+            durable = self._recorder.durable_state
+            is_open = durable.is_active and not durable.is_queued
             self._hold.release(self._in_flight.leftovers if is_open else ())
 
     def finish(self) -> None:
@@ -215,7 +216,7 @@ class RunDriver:
     async def _lease_session(self) -> None:
         """Take the session and read it. An error until the opening is recorded ends no run."""
         reading = asyncio.create_task(self._hold.lease_and_read())
-        await self._wait_for_stage(reading)
+        await self._stop.wait_for_stage(reading)
         if not reading.done():
             raise JournalFailed("the journal did not answer in time: the run was not begun")
         self._recorder.start_from(reading.result())
@@ -224,20 +225,25 @@ class RunDriver:
         """Write down that the run begins. One that is resumed takes what was posted meanwhile."""
         recorder = self._recorder
         is_new = not recorder.state.seq
-        opening = await prepare_take_over(
-            self._opening(recorder.state),
-            recorder.state,
-            self._world.tools,
-            self._services.read_progress,
-            self._hold.doubted,
-        )
+        opening = self._opening(recorder.state)
+        if isinstance(opening[0], RunResumed):
+            resumed = await prepare_take_over(
+                opening[0],
+                recorder.state,
+                self._world.tools,
+                self._services.read_progress,
+                self._hold.doubted,
+            )
+            opening = (resumed, *opening[1:])
         self._opening_facts = await recorder.mask_opening(opening)
         writing = asyncio.create_task(self._write_opening())
-        await self._wait_for_stage(writing)
+        await self._stop.wait_for_stage(writing)
         if writing.done():
             writing.result()
             if not is_new:
-                await self._wait_for_stage(asyncio.create_task(self._take_earlier_mail()))
+                taking = asyncio.create_task(self._take_earlier_mail())
+                self._leftovers.track(taking)
+                await self._stop.wait_for_stage(taking)
 
     async def _write_opening(self) -> None:
         facts = self._opening_facts
@@ -253,10 +259,6 @@ class RunDriver:
         await self._mail.catch_up()
         await self._services.deny_expired(self._world, self._recorder, self._mail.catch_up)
 
-    async def _wait_for_stage(self, stage: asyncio.Task[Any]) -> None:
-        await self._stop.wait_for_stage(stage)
-        self._leftovers.track(stage)
-
     async def _run_to_ending(self) -> Ending:
         """Run the loop until it ends, or until only a person or another driver can move the run."""
         while True:
@@ -267,7 +269,6 @@ class RunDriver:
                 # Behind the first turn of the loop: a request does not wait for those who watch.
                 self._attending = self.event_loop.call_soon(self._attend)
             await self._stop.wait_for_loop(loop_task, self._in_flight)
-            self._leftovers.track(loop_task)
             self._stop.cancel_timers()
             ending = self._ending_of(loop_task)
             if not isinstance(ending, WaitForAnswers) or not ending.questions:
@@ -311,7 +312,6 @@ class RunDriver:
             return False
         consulting = asyncio.create_task(self._consult(waiting))
         await self._stop.wait_for_loop(consulting)
-        self._leftovers.track(consulting)
         # The answers so far are known; what is said from here on is news.
         self._in_flight.decided_from = self._recorder.state
         if not consulting.done() or consulting.cancelled():
@@ -367,11 +367,11 @@ class RunDriver:
         recorder = self._recorder
         end = add_undo(end, recorder.state.setup)
         facts = await settle_end(
-            end, recorder, self._in_flight, self._leftovers, self._wait_for_stage
+            end, recorder, self._in_flight, self._leftovers, self._stop.wait_for_stage
         )
         error = await self._record_last(*facts)
         if error is None:
-            return build_result(recorder.state, recorded=True)
+            return build_result(recorder.ended_state or recorder.state, recorded=True)
         # The journal did not take the end, but the watchers still receive it.
         stop = self._stop.end or RunEnded("failed", str(error))
         facts = () if isinstance(error, JournalCorrupt) else facts[:-1]
@@ -382,13 +382,27 @@ class RunDriver:
 
     async def _record_last(self, *facts: Fact) -> BaseException | None:
         """Write the last facts of the run. Returns why they may not be kept, if they may not."""
-        closing = asyncio.create_task(self._recorder.record(*facts))
-        await self._wait_for_stage(closing)
-        error = find_append_error(closing)
+        closing = asyncio.create_task(self._record_with_next(facts))
+        await self._stop.wait_for_stage(closing)
+        if not closing.done():
+            return JournalFailed("the journal did not answer; the end of the run may not be kept")
+        if closing.cancelled():
+            return JournalFailed("the last append was cancelled")
+        error = closing.exception()
         if error is None and self._recorder.setup.budgets:
             # What was drawn and not needed goes back: the run may stay where it is for days.
-            self._leftovers.start_task(settle_budgets(self._world.journal, self._recorder.state))
+            ended = self._recorder.ended_state or self._recorder.state
+            self._leftovers.start_task(settle_budgets(self._world.journal, ended))
         return error
+
+    async def _record_with_next(self, facts: Sequence[Fact]) -> None:
+        """Write the last facts. With an end, the prompt behind the run becomes a run itself."""
+        end = facts[-1]
+        if isinstance(end, RunEnded) and not end.undo:
+            wait_s = min(READ_S, self._stop.spare_s())
+            state = self._recorder.state
+            facts = (*facts, *await read_next_run(self._world.journal, state, wait_s))
+        await self._recorder.record(*facts)
 
     def _attend(self) -> None:
         """Let watchers find the run, and take messages to it, once its first fact is on record."""

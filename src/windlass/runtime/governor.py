@@ -6,8 +6,9 @@ reports with each response. Many processes share that quota (`shared_quota.py`):
 slice of it.
 
 Invariant: a provider that reports no limits and refuses nothing delays no request, beyond the first
-moments. Waiting requests are served in turns, by the run at the top: one run with many sub-agents
-gets no more than another. A request that waits has paid for nothing and recorded nothing.
+moments of the first process: what one has learned opens the windows of the others. Waiting requests
+are served in turns, by the run at the top: one run with many sub-agents gets no more than another.
+A request that waits has paid for nothing and recorded nothing.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from contextlib import suppress
 
 import msgspec
 
-from windlass.core.errors import Fault
+from windlass.core.errors import ConfigError, Fault
 from windlass.core.events import AttemptStarted
 from windlass.core.moves import RequestReply, Summarize
 from windlass.core.rate_limits import (
@@ -52,10 +53,10 @@ class WaitingRequest(msgspec.Struct, eq=False):
 class ProviderLane:
     """The requests of one event loop to one provider."""
 
-    def __init__(self, quota: SharedQuota, clock: Clock, requests_at_once: int | None) -> None:
+    def __init__(self, quota: SharedQuota, clock: Clock, window: RequestWindow) -> None:
         self._quota = quota
         self._clock = clock
-        self._window = RequestWindow(requests_at_once)
+        self._window = window
         self._queue: FairQueue[WaitingRequest] = FairQueue()
         self._changed = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
@@ -146,6 +147,7 @@ class ProviderLane:
         self._requests_left = float("inf") if loan.requests is None else loan.requests
         self._tokens_left = float("inf") if loan.tokens is None else loan.tokens
         self._closed_until = max(self._closed_until, now + loan.closed_s)
+        self._window.open_to(self._quota.find_window(self._window.in_flight))
         if loan.wait_s:
             jitter = 1 + JITTER * self._clock.random_fraction()
             self._ask_again_at = now + loan.wait_s * jitter
@@ -160,6 +162,7 @@ class ProviderLane:
         loan = await self._quota.synchronize()
         now = asyncio.get_running_loop().time()
         self._closed_until = max(self._closed_until, now + loan.closed_s)
+        self._window.open_to(self._quota.find_window(self._window.in_flight))
         if not loan.is_unlimited:
             # Limits are known by now: the next request borrows.
             self._is_unlimited = False
@@ -171,19 +174,25 @@ class ProviderLane:
         self._requests_left -= 1
         self._tokens_left -= tokens
         self._slice_use += 1
-        self._quota.use(tokens)
+        if not self._is_unlimited:
+            self._quota.use(tokens)
         return _LanePermit(self)
 
     def note_opened(self, limits: RateLimits | None) -> None:
         """Note that the provider took a request, and what it said about its limits."""
         self._refusals = 0
+        size = self._window.size
         self._window.note_accepted()
+        if self._window.size != size:
+            self._quota.note_window(self._window.size)
         if limits is not None:
             self._take_report(limits)
         self._changed.set()
 
     def _take_report(self, limits: RateLimits) -> None:
         self._quota.take_report(limits)
+        # The quota holds requests back from now on.
+        self._window.open_to(self._quota.find_window(self._window.in_flight))
         if self._is_unlimited:
             self._is_unlimited = False
             self._slice_until = 0.0
@@ -200,6 +209,7 @@ class ProviderLane:
             wait_s = min(wait_s, CLOSED_MAX_S)
             now = asyncio.get_running_loop().time()
             self._window.note_refused(now, wait_s)
+            self._quota.note_window(self._window.size)
             self._closed_until = max(self._closed_until, now + wait_s)
             self._quota.close(wait_s)
             self._refresh()
@@ -242,12 +252,24 @@ class ProviderGovernor:
         records: SharedRecords | None = None,
         *,
         requests_at_once: int | None = None,
+        requests_at_start: int | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Make a governor. `requests_at_once` limits the requests to each provider from here."""
+        """Make a governor.
+
+        `requests_at_once` limits the requests to each provider from here. `requests_at_start`: how
+        many are made at once to a provider of which nothing is known yet; by default 8.
+        """
+        for name, number in (
+            ("requests_at_once", requests_at_once),
+            ("requests_at_start", requests_at_start),
+        ):
+            if number is not None and number < 1:
+                raise ConfigError(f"{name}={number}: it must be at least 1")
         self.records = records
         """Where quotas are shared with other processes; None: nowhere."""
         self._requests_at_once = requests_at_once
+        self._requests_at_start = requests_at_start
         self._clock = clock or RealClock()
         self._derived: ProviderGovernor | None = None
         self._lanes: dict[tuple[asyncio.AbstractEventLoop, str], ProviderLane] = {}
@@ -260,7 +282,10 @@ class ProviderGovernor:
         derived = self._derived
         if derived is None or derived.records is not records:
             derived = ProviderGovernor(
-                records, requests_at_once=self._requests_at_once, clock=self._clock
+                records,
+                requests_at_once=self._requests_at_once,
+                requests_at_start=self._requests_at_start,
+                clock=self._clock,
             )
             self._derived = derived
         return derived
@@ -284,7 +309,8 @@ class ProviderGovernor:
             for known in closed:
                 del self._lanes[known]
             quota = SharedQuota(key, self.records, self._clock)
-            lane = ProviderLane(quota, self._clock, self._requests_at_once)
+            window = RequestWindow(self._requests_at_once, self._requests_at_start)
+            lane = ProviderLane(quota, self._clock, window)
             self._lanes[loop, key] = lane
         return lane
 

@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.decide.reserving import settle_attempt
-from windlass.core.errors import OUT_OF_FILES, JournalFailed, fault_from_error, is_out_of_files
+from windlass.core.errors import OUT_OF_FILES, fault_from_error, is_out_of_files
 from windlass.core.events import (
     AttemptFailed,
     CallFinished,
@@ -134,8 +134,11 @@ class InFlight(msgspec.Struct):
     program_exit: KeyboardInterrupt | SystemExit | None = None
     """What a tool, a gate or a model raised to end the program. It is raised after the run."""
 
-    _starts_recorded_at: float = 0.0
-    """When the starts of the latest calls were on record, by the clock of the event loop."""
+    starts_recorded_at: float = 0.0
+    """When the starts of the latest calls were on record, by the clock of the event loop.
+
+    No other driver had the session then.
+    """
 
     @property
     def must_stop(self) -> bool:
@@ -147,15 +150,9 @@ class InFlight(msgspec.Struct):
         self.leftovers.add(work)
         work.add_done_callback(self.leftovers.discard)
 
-    def take_restarted(self) -> RestartedReply | None:
-        """Return the response that the next attempt reads on in, if there is one."""
-        restarted = self.restarted
-        self.restarted = None
-        return restarted
-
     async def drop_restarted(self) -> None:
         """Close the response in which a reply was started over: no attempt follows at once."""
-        restarted = self.take_restarted()
+        restarted, self.restarted = self.restarted, None
         if restarted is not None:
             await restarted.stream.aclose()
 
@@ -164,16 +161,12 @@ class InFlight(msgspec.Struct):
         if self.attempt is not None and self.attempt.is_main:
             yield from self.attempt.pieces_so_far()
 
-    def note_starts(self) -> None:
-        """Note that the starts of the next calls are on record: no other driver has the session."""
-        self._starts_recorded_at = asyncio.get_running_loop().time()
-
     async def run_if_driving(self, work: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
         """Run a call, unless its start was recorded a while ago and the session is lost meanwhile.
 
         A process that was stopped in between, and resumes now, must ask again.
         """
-        passed_s = asyncio.get_running_loop().time() - self._starts_recorded_at
+        passed_s = asyncio.get_running_loop().time() - self.starts_recorded_at
         # The clock of the loop stands still while the machine sleeps; that of the lease does not.
         is_proven = passed_s <= PROOF_LASTS_S and self.is_certain()
         if not is_proven and not await self.still_driving():
@@ -216,29 +209,18 @@ class InFlight(msgspec.Struct):
         return tuple(charges)
 
     def take_finished(self, task: asyncio.Task[ToolResult]) -> CallFinished:
-        """Remove a call that is over, and return its end."""
+        """Remove a call that is over, and return its end. If it raised, its result is an error."""
         cleared = self.running_calls.pop(task)
         call_id = cleared.call.id
         charges = tuple(self.charges_by_call.pop(call_id, ()))
-        return CallFinished(call_id, result_of_task(task), charges, cleared.spec.name)
-
-    def unrecorded_ends(self, state: State) -> Iterator[CallFinished]:
-        """Yield the ended calls that are still open in a state, so that they can be recorded."""
-        for fact in self.ended_calls:
-            call = find_call(state, fact.call_id)
-            if call is not None and call.phase in ("started", "interrupted"):
-                yield fact
-
-
-def result_of_task(task: asyncio.Task[ToolResult]) -> ToolResult:
-    """Return the result of a call that is over. A call that raised has an error as its result."""
-    if task.cancelled():
-        return ToolResult.from_text("cancelled", "The tool was cancelled.")
-    error = task.exception()
-    if error is None:
-        return task.result()
-    # Only the type: the text of an unexpected exception may hold anything.
-    return ToolResult.from_text("error", f"{type(error).__name__}: the tool failed")
+        if task.cancelled():
+            result = ToolResult.from_text("cancelled", "The tool was cancelled.")
+        elif (error := task.exception()) is not None:
+            # Only the type: the text of an unexpected exception may hold anything.
+            result = ToolResult.from_text("error", f"{type(error).__name__}: the tool failed")
+        else:
+            result = task.result()
+        return CallFinished(call_id, result, charges, cleared.spec.name)
 
 
 async def settle_end(
@@ -278,7 +260,10 @@ def wind_up_calls(
         facts.append(attempt.make_proposal())
     elif in_flight.paid is not None and _has_open_attempt(recorder):
         facts.append(in_flight.paid)
-    facts += in_flight.unrecorded_ends(recorder.expected_state)
+    for fact in in_flight.ended_calls:
+        call = find_call(recorder.expected_state, fact.call_id)
+        if call is not None and call.phase in ("started", "interrupted"):
+            facts.append(fact)
     for task, cleared in tuple(in_flight.running_calls.items()):
         if task.done() and not task.cancelled():
             facts.append(in_flight.take_finished(task))
@@ -336,15 +321,6 @@ def _has_open_attempt(recorder: Recorder) -> bool:
     """Whether what the last attempt came to is neither on record nor being written."""
     run = recorder.expected_state.run
     return run is not None and run.attempt is not None
-
-
-def find_append_error(closing: asyncio.Task[None]) -> BaseException | None:
-    """Return why the last facts of a run may not be kept; None if they are."""
-    if not closing.done():
-        return JournalFailed("the journal did not answer; the end of the run may not be kept")
-    if closing.cancelled():
-        return JournalFailed("the last append was cancelled")
-    return closing.exception()
 
 
 def make_failed_end(error: BaseException) -> RunEnded | RunReleased:

@@ -16,7 +16,7 @@ from windlass.core.events import CallJudged, KnowledgeRecalled
 from windlass.core.messages import ToolCall, ToolSpec
 from windlass.core.moves import JudgeReply, ProposedCall
 from windlass.core.schema import JsonSchema
-from windlass.core.state import State, find_call
+from windlass.core.state import CallState, State, find_call
 from windlass.core.suggestions import find_near_names, suggest_names
 from windlass.core.tool_search import CALL_SPEC
 from windlass.core.verdicts import (
@@ -28,6 +28,7 @@ from windlass.core.verdicts import (
     OutputMismatch,
     Verdict,
     is_sound_verdict,
+    stamp_question,
 )
 from windlass.logs import get_logger
 from windlass.ports import Gate, GateRequest, ModelRequest, PreviewingTools, World
@@ -78,13 +79,18 @@ async def judge_known_call(
     arguments = prepared.arguments
     if repeats_write(state, call.id, spec, arguments):
         return CallJudged(call.id, _repeated_write(call))
-    verdict = await _judge_arguments(call, spec, arguments, world, state)
+    verdict: Verdict = NO_GATE
+    if world.gate is not None:
+        request = _gate_request(call, spec, arguments, world, state)
+        verdict = await _ask_gate(world.gate, request, world)
+    known = find_call(state, call.id)
+    if known is not None and known.imported and not isinstance(verdict, Deny | Ask):
+        verdict = _ask_about_imported(verdict, known)
     effective_arguments = _new_arguments(verdict)
     if effective_arguments is None:
         effective_arguments = arguments
     if isinstance(verdict, Ask):
         verdict = await _refuse_if_hopeless(verdict, call, effective_arguments, world)
-    known = find_call(state, call.id)
     # Named also if they replace those of a verdict that is not believed.
     is_judged_again = known is not None and known.arguments is not None
     return CallJudged(
@@ -94,17 +100,6 @@ async def judge_known_call(
         prepared.changes,
         world.tools.resource_of(call.name, effective_arguments),
     )
-
-
-async def _judge_arguments(
-    call: ToolCall, spec: ToolSpec, arguments: dict[str, Any], world: World, state: State
-) -> Verdict:
-    """Return what the gate decides about a call, or a question about one from elsewhere."""
-    verdict: Verdict = NO_GATE
-    if world.gate is not None:
-        request = _gate_request(call, spec, arguments, world, state)
-        verdict = await _ask_gate(world.gate, request, world)
-    return _ask_about_imported(verdict, call, state)
 
 
 async def _refuse_if_hopeless(
@@ -206,6 +201,8 @@ async def _ask_gate(gate: Gate, request: GateRequest, world: World) -> Verdict:
         return NO_VERDICT
     if isinstance(verdict, Ask) and request.tool.notice:
         verdict = replace(verdict, question=f"{verdict.question} {request.tool.notice}")
+    if isinstance(verdict, Ask) and verdict.approvals:
+        verdict = stamp_question(verdict, request.caller, request.context, world.clock.now())
     new_arguments = _new_arguments(verdict)
     schema = world.schemas.get(request.tool.name)
     if new_arguments is not None and schema is not None and not schema.accepts(new_arguments):
@@ -213,19 +210,16 @@ async def _ask_gate(gate: Gate, request: GateRequest, world: World) -> Verdict:
     return verdict
 
 
-def _ask_about_imported(verdict: Verdict, call: ToolCall, state: State) -> Verdict:
-    """Return a question instead of a permission, if the call came with an imported session.
+def _ask_about_imported(verdict: Verdict, call: CallState) -> Ask:
+    """Return a question instead of a permission, because the call came with an imported session.
 
     Rules that allow such a call were written for what this agent's model proposes, and the call may
     have been written into the file by hand.
     """
-    call_state = find_call(state, call.id)
-    if call_state is None or not call_state.imported or isinstance(verdict, Deny | Ask):
-        return verdict
     history = "It has not run here."
-    if call_state.began:
+    if call.began:
         history = "It had started where it was exported, and may have taken effect there."
-    question = f"{call.name} comes from a session that was imported. {history} Run it here?"
+    question = f"{call.call.name} comes from a session that was imported. {history} Run it here?"
     return Ask(question, "imported", arguments=_new_arguments(verdict))
 
 

@@ -25,6 +25,9 @@ from windlass.core.events import (
     CallLate,
     Fact,
     MailRefused,
+    PromptWithdrawn,
+    RunEnded,
+    RunQueued,
     RunResumed,
     RunStarted,
     SessionProgress,
@@ -86,7 +89,14 @@ WRITER_WAIT_S = 0.25
 """How long to wait for a process that writes into a session without driving it."""
 WRITER_POLL_S = 0.01
 CACHED_SESSIONS_MAX = 64
-_WRITTEN_WITHOUT_DRIVING = (SteeringGiven, CallAnswered, CallLate, MailRefused)
+_WRITTEN_WITHOUT_DRIVING = (
+    SteeringGiven,
+    CallAnswered,
+    CallLate,
+    MailRefused,
+    PromptWithdrawn,
+    RunQueued,
+)
 _ALLOWED_PHASES = ("cleared", "started", "waiting", "interrupted")
 """The phases of calls that would run, or run again, because of what is recorded."""
 ReadProgress = Callable[[State], Awaitable[tuple[SessionProgress, ...]]]
@@ -97,13 +107,15 @@ class StateCache:
     """The last states of the sessions that an agent read or drove; the oldest are dropped first.
 
     Invariant: the journal decides. A cached state counts only if the journal still continues from
-    its last fact; otherwise the session is read from the start. What others have written into the
-    journal is masked before it is folded, so that the model never sees a secret of the agent in it.
+    its last fact; otherwise the session is read from the start. Nothing is read of a session that
+    got its random name a moment ago: if it is there after all, its numbers refuse the run. What
+    others have written into the journal is masked before it is folded, so that the model never sees
+    a secret of the agent in it.
     """
 
     def __init__(self, mask: Mask) -> None:
         self._mask = mask
-        self._states: OrderedDict[str, tuple[State, Fact]] = OrderedDict()
+        self._states: OrderedDict[str, tuple[State, Fact | None]] = OrderedDict()
 
     def remember(self, recorder: Recorder) -> None:
         """Keep the state of a recorder's session, if it is the one on disk."""
@@ -113,13 +125,16 @@ class StateCache:
         if last_fact is None or last_fact.seq != state.seq:
             self._states.pop(session, None)
             return
-        self._keep(state, last_fact)
+        self.keep(state, last_fact)
 
     async def read_state(self, journal: Journal, session: str) -> State:
         """Return the state of a session as the journal has it now. Raises JournalFailed."""
         cached = self._states.get(session)
         if cached is not None:
             state, last_fact = cached
+            if last_fact is None:
+                del self._states[session]
+                return state
             # The last fact is read again: it shows that this is still the same session.
             facts = await journal.read(session, state.seq - 1)
             if facts and facts[0] == last_fact:
@@ -130,11 +145,14 @@ class StateCache:
         """Fold facts as they were read, and keep the state for the next reader."""
         if facts:
             state = reduce(apply_fact, self._mask.mask_foreign(facts), state)
-            self._keep(state, facts[-1])
+            self.keep(state, facts[-1])
         return state
 
-    def _keep(self, state: State, last_fact: Fact) -> None:
-        """Keep a state with its last fact as it is in the journal."""
+    def keep(self, state: State, last_fact: Fact | None) -> None:
+        """Keep a state with its last fact as it is in the journal.
+
+        That of a session that cannot be there yet has no fact, and is kept for the next reader.
+        """
         self._states[state.session] = (state, last_fact)
         self._states.move_to_end(state.session)
         if len(self._states) > CACHED_SESSIONS_MAX:
@@ -172,10 +190,19 @@ class SessionHold:
             # What a person allowed for always is used by later runs as well.
             await _refuse_forgeries(journal, session)
             state = await self._doubt_unproven(state)
-        if state.setup is not None and state.setup.budgets and not state.is_active:
-            # The process of the last run may have died before it gave back what it had drawn.
-            await settle_budgets(journal, state)
+        if state.setup is not None and state.setup.budgets:
+            await self._settle_last(state)
         return state
+
+    async def _settle_last(self, state: State) -> None:
+        """Settle the budgets of the last run: its process may have died before it did."""
+        ended = state
+        if state.is_queued:
+            facts = await self._journal.read(state.session)
+            ends = [fact.seq for fact in facts if isinstance(fact, RunEnded)]
+            ended = fold(state.session, facts[: ends[-1]] if ends else ())
+        if not ended.is_active:
+            await settle_budgets(self._journal, ended)
 
     async def _doubt_unproven(self, state: State) -> State:
         """Note which calls were allowed without proof, and return the state without such grants."""
@@ -254,26 +281,23 @@ async def _wait_for_all(works: Iterable["asyncio.Future[Any]"]) -> None:
 
 
 async def prepare_take_over(
-    opening: Sequence[Fact],
+    resumed: RunResumed,
     state: State,
     tools: Tools,
     read_progress: ReadProgress,
     doubted: tuple[str, ...] = (),
-) -> Sequence[Fact]:
-    """End what a dead driver left running, and return the facts that open the run.
+) -> RunResumed:
+    """End what a dead driver left running, and return the fact that resumes the run.
 
     If that driver got nowhere in the session itself, the sessions that work for the run say whether
     it got anywhere at all. The `doubted` calls are judged again.
     """
-    resumed = opening[0]
-    if not isinstance(resumed, RunResumed):
-        return opening
     resumed = replace(resumed, doubted=doubted)
     if isinstance(tools, RecoverableTools):
         resumed = replace(resumed, reaped=tuple(await asyncio.to_thread(tools.recover)))
     if state.run is not None and find_fruitless(state, state.run, None):
         resumed = replace(resumed, below=await read_progress(state))
-    return (resumed, *opening[1:])
+    return resumed
 
 
 async def hold_session(journal: Journal, session: str) -> AbstractContextManager[None]:

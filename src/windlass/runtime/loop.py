@@ -133,7 +133,7 @@ async def make_attempt(
     decided_from = recorder.state
     if move.fell_back_from:
         await in_flight.drop_restarted()
-    restarted = in_flight.take_restarted()
+    restarted, in_flight.restarted = in_flight.restarted, None
     # An attempt that reads on makes no request.
     permit = await wait_for_permit(move, world, recorder) if restarted is None else None
     if permit is not None and recorder.state is not decided_from and move.last_failure is None:

@@ -4,6 +4,9 @@ Invariant: messages are taken in order, and each becomes one fact that carries i
 refusal with a reason. It is removed from the mailbox once that fact is durable; if the process dies
 in between, the cursor in the state keeps it from counting twice. The driver remains the only writer
 of the run's facts.
+
+A prompt in the queue becomes a run (`RunQueued`) once no open run is before it, in the order of the
+queue: its acceptor writes the fact if the session is free, else the append that ends the run.
 """
 
 import asyncio
@@ -13,18 +16,23 @@ from contextlib import suppress
 from windlass.core.errors import ForOperator, NothingToDo, WindlassError
 from windlass.core.events import (
     RULES_VERSION,
+    AnswerCounted,
     AnswerForwarded,
     CallAnswered,
     Fact,
     LimitsRaised,
     MailRefused,
+    PromptWithdrawn,
+    ReleaseAsked,
     RunContinued,
     RunEnded,
     RunPaused,
+    RunQueued,
     RunResumed,
     SteeringGiven,
 )
 from windlass.core.fold.control import name_message, raises_limits
+from windlass.core.fold.queueing import find_start
 from windlass.core.fold.run import fold
 from windlass.core.mail import (
     AnswerMail,
@@ -34,7 +42,9 @@ from windlass.core.mail import (
     PauseMail,
     PromptMail,
     RaiseLimitsMail,
+    ReleaseMail,
     SteerMail,
+    WithdrawMail,
     kind_of,
 )
 from windlass.core.setup import digest
@@ -48,12 +58,14 @@ from windlass.runtime.run_control import RunControl
 
 RETRY_S = 1.0
 """How long to wait before a mailbox that failed is read again."""
+READ_S = 1.0
+"""How long the queue may take to be read when a run ends."""
 _log = get_logger(__name__)
 
 TakeMail = Callable[[], Awaitable[None]]
 """Takes the messages to a run that were posted up to now."""
 
-MakeAnswer = Callable[[State, Letter], CallAnswered]
+MakeAnswer = Callable[[State, Letter], CallAnswered | AnswerCounted]
 """Returns an answer by mail as a fact; raises ForOperator if it does not fit the question."""
 
 
@@ -94,13 +106,12 @@ class MailTaker:
         if self._listener is not None:
             self._listener.cancel()
             leftovers.track(self._listener)
-            leftovers.start_task(self.remove_taken())
+            if self._recorder.state.mail_taken > self._removed_upto:
+                leftovers.start_task(self._remove_taken())
 
-    async def remove_taken(self) -> None:
+    async def _remove_taken(self) -> None:
         """Remove the messages whose facts are durable. Doing it again is harmless."""
         taken = self._recorder.state.mail_taken
-        if taken <= self._removed_upto:
-            return
         try:
             await self._journal.remove_mail(self._session, "control", taken)
         except WindlassError as error:
@@ -111,9 +122,10 @@ class MailTaker:
     async def _listen(self) -> None:
         can_take = True
         while can_take:
-            await self.remove_taken()
+            taken = self._recorder.state.mail_taken
+            if taken > self._removed_upto:
+                await self._remove_taken()
             try:
-                taken = self._recorder.state.mail_taken
                 await self._journal.wait_for_mail(self._session, "control", taken)
                 can_take = await self._take_new()
             except ForOperator as error:
@@ -178,6 +190,7 @@ class MailTaker:
             accepted_at=letter.at,
             signature=letter.signature,
             grant=message.grant,
+            person=message.person,
         )
         with suppress(NothingToDo):
             await self._journal.post_mail(session, forwarded, by=letter.by, key=key)
@@ -219,9 +232,7 @@ def refuse_letter(letter: Letter, reason: str) -> MailRefused:
 
 def _make_fact(state: State, letter: Letter, make_answer: MakeAnswer) -> Fact | str:  # noqa: C901 - an arm per message
     """Return the fact that follows from a message to the open run, or why it cannot be taken."""
-    run = state.run
-    number = letter.number
-    by = letter.by
+    run, number, by = state.run, letter.number, letter.by
     is_paused = run is not None and run.pause is not None
     match letter.message:
         case SteerMail() if not state.takes_steering:
@@ -247,6 +258,14 @@ def _make_fact(state: State, letter: Letter, make_answer: MakeAnswer) -> Fact | 
             if not raises_limits(state, limits):
                 return f"it raises no limit of this run ({limits.describe() or 'none is given'})"
             return LimitsRaised(limits, by, number)
+        case ReleaseMail(opening=opening, reason=reason):
+            if run is None or run.opening_seq != opening:
+                return "another driver has taken the run already"
+            return ReleaseAsked(reason, by, number)
+        case WithdrawMail(prompt=prompt):
+            if prompt <= state.prompts_taken or prompt in state.withdrawn:
+                return f"prompt {prompt} does not wait in the queue any more"
+            return PromptWithdrawn(prompt, by, number)
         case CancelMail():
             return "the run is about to end already"
         case PromptMail():
@@ -263,3 +282,78 @@ def _wake_waiting_calls(state: State, fact: Fact) -> Sequence[Fact]:
     if is_news and any(call.phase == "waiting" for call in state.step_calls):
         return (RunResumed(rules=RULES_VERSION), fact)
     return (fact,)
+
+
+def find_prompt_problem(journal: Journal, state: State, letter: Letter) -> str | None:
+    """Return why a prompt begins no run: it is forged or withdrawn, or its key has begun one."""
+    forged = journal.find_letter_problem(state.session, letter)
+    message = letter.message
+    if forged is not None or not isinstance(message, PromptMail):
+        return forged
+    if letter.number in state.withdrawn:
+        return "it was withdrawn"
+    start = find_start(state, message.key) if message.key else None
+    if start is not None and not _is_queued_as(state, letter):
+        return "a run with the same key has begun already"
+    if message.earlier and state.has_conversation:
+        return "it brings a conversation, and the session has one of its own already"
+    return None
+
+
+def _is_queued_as(state: State, letter: Letter) -> bool:
+    """Whether the last run of a session waits for its driver with this prompt."""
+    return state.run is not None and state.run.queued_mail == letter.number
+
+
+def queue_first(journal: Journal, state: State, letters: Sequence[Letter]) -> tuple[RunQueued, ...]:
+    """Return the fact by which the first prompt becomes a run once the last run has ended.
+
+    Returns nothing if no prompt waits. A first prompt that must begin no run is left to the next
+    driver, which refuses it.
+    """
+    run = state.run
+    taken = max(state.prompts_taken, run.queued_mail if run is not None else 0)
+    for letter in letters:
+        message = letter.message
+        if letter.number <= taken or letter.number in state.withdrawn:
+            continue
+        problem = find_prompt_problem(journal, state, letter)
+        if problem is not None or not isinstance(message, PromptMail):
+            return ()
+        queued = RunQueued(
+            run=run.number + 1 if run is not None else 1,
+            mail=letter.number,
+            caller=message.caller,
+            agent=message.agent,
+            key=message.key,
+            digest=digest(message.prompt) if message.key else "",
+            labels=message.labels,
+            context=message.context,
+        )
+        return (queued,)
+    return ()
+
+
+async def read_queue(journal: Journal, state: State) -> Sequence[Letter]:
+    """Return the prompts that are to begin a run: of a run that was accepted, and behind a run."""
+    letters = await journal.read_mail(state.session, "prompts", state.prompts_taken)
+    return [letter for letter in letters if letter.number not in state.withdrawn]
+
+
+async def read_next_run(
+    journal: Journal, state: State, wait_s: float = READ_S
+) -> tuple[RunQueued, ...]:
+    """Return what the append that ends the open run also writes, for the prompt behind it.
+
+    The session of a sub-agent has no queue. A mailbox that fails, or takes longer than `wait_s`
+    seconds, holds up no end: then the next driver finds the prompt.
+    """
+    if state.parent or wait_s <= 0:
+        return ()
+    try:
+        async with asyncio.timeout(wait_s):
+            letters = await journal.read_mail(state.session, "prompts", state.prompts_taken)
+    except (ForOperator, TimeoutError) as error:
+        _log.warning("session %s: its queue cannot be read: %s", state.session, error)
+        return ()
+    return queue_first(journal, state, letters) if letters else ()

@@ -60,11 +60,6 @@ class ParkedCalls:
         self._is_sealed = True
         return [waiting for waiting, _ in self._parked.values() if waiting is not None]
 
-    def reset(self) -> None:
-        """Start again with the next wave."""
-        self._parked.clear()
-        self._is_sealed = False
-
     @property
     def changed(self) -> "asyncio.Future[None]":
         """Done when a call is parked, or when the wave should look around for another reason."""

@@ -23,6 +23,7 @@ from windlass.core.events import (
     ContextCompacted,
     Fact,
     RunEnded,
+    RunQueued,
     RunResumed,
     RunStarted,
 )
@@ -48,8 +49,8 @@ CANCELLED_WAIT_S = 0.04
 """How long a caller that was cancelled still waits for the journal."""
 CLOCK_SLACK_S = 1.0
 """How far the wall clock may be from the time at work before a fact says so."""
-DRIVER_BITS = 48
-"""Of the random name of a driver."""
+NAME_BITS = 48
+"""Of the random name of a driver, or of a session."""
 
 
 class _Append(msgspec.Struct, frozen=True, eq=False):
@@ -112,6 +113,8 @@ class Recorder:
         """Continue from the state that the session was found in."""
         self.state = state
         """The state of the session, with the staged facts. Only the recorder sets it."""
+        self.ended_state: State | None = None
+        """The state at the end of the run, before the next one was queued with it."""
         self.durable_state = state
         """The state by the facts that are on record, as far as the journal has confirmed them."""
         self.publisher.start_from(state)
@@ -230,10 +233,13 @@ class Recorder:
             self.state = append.state
             self.durable_state = append.state
             self.last_fact = batch[-1]
+            if isinstance(batch[-1], RunQueued):
+                # It belongs to the next run: for those who watch this one, the end is the last.
+                shown = shown[:-1]
             self.publisher.publish_facts(shown, append.state)
             if self._next_append is not None and not self._next_append.done():
                 self._next_append.set_result(None)
-            if isinstance(batch[-1], RunEnded):
+            if isinstance(batch[-1], RunEnded | RunQueued):
                 self.close()
             return
         self._failure = self._classify_error(write)
@@ -265,9 +271,12 @@ class Recorder:
             masked = fact
             if not masked_before or all(fact is not other for other in masked_before):
                 masked = self.mask.mask_fact(fact, state.setup.find_tool if state.setup else None)
-            if isinstance(masked, RunStarted | RunResumed):
-                driver = int(self._clock.random_fraction() * 2**DRIVER_BITS)
-                masked = replace(masked, driver=f"{driver:x}")
+            if isinstance(masked, RunStarted | RunResumed | RunQueued):
+                name = f"{int(self._clock.random_fraction() * 2**NAME_BITS):x}"
+                if not isinstance(masked, RunQueued):
+                    masked = replace(masked, driver=name)
+                elif not state.seq:
+                    masked = replace(masked, session_id=name)
             # Time never runs backwards in a journal, whatever the wall clock does.
             at = max(now, state.at)
             stamped = replace(masked, seq=state.seq + 1, at=at)
@@ -277,6 +286,8 @@ class Recorder:
             if type(fact) not in OUTSIDE_FACTS or not may_come_from_outside(state, stamped):
                 counted_at = ticks
             state = apply_fact(state, stamped)
+            if isinstance(stamped, RunEnded):
+                self.ended_state = state
             if isinstance(stamped, CallJudged):
                 stamped = bind_question(state, stamped)
             batch.append(stamped)
@@ -299,12 +310,14 @@ class Recorder:
         if self._append is not None:
             self.state = self._append.state
             batch = self._append.facts
+            if isinstance(batch[-1], RunQueued):
+                batch = batch[:-1]
             if isinstance(batch[-1], RunEnded):
                 facts = ()
         state, stamped = self._stamp_facts(facts)
         self.publisher.publish((*batch, *stamped)[-1])
         self.close()
-        return state
+        return self.ended_state or state
 
     def close(self) -> None:
         """Write and tell nothing more; results that came too late go to `on_late_result`."""

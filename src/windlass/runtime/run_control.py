@@ -10,6 +10,7 @@ because the run waits for their calls.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
@@ -20,6 +21,7 @@ from windlass.core.errors import IllegalFact
 from windlass.core.events import (
     Fact,
     LimitsRaised,
+    ReleaseAsked,
     RunContinued,
     RunEnded,
     RunPaused,
@@ -38,6 +40,10 @@ UNWIND_WAIT_S = 0.05
 """How long the loop may take to unwind once it is cancelled."""
 END_WAIT_S = 0.09
 """How long all of the end may take, the last append included: a cancel takes at most 100 ms."""
+
+
+MOVE_S = 20.0
+"""For the calls and the reply that are under way when a caller moves the run to another driver."""
 
 
 class ReleaseOrder(msgspec.Struct, frozen=True):
@@ -63,7 +69,9 @@ class StopSignal:
     person.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, leftovers: LeftoverTasks) -> None:
+        """Make a signal. A stage that is not waited for any longer goes to the `leftovers`."""
+        self._leftovers = leftovers
         self._loop = loop = asyncio.get_running_loop()
         self.end: RunEnded | None = None
         """How the run must end, once it was cancelled or is out of time."""
@@ -104,6 +112,7 @@ class StopSignal:
             await asyncio.wait({stage, self.stopped_at}, return_when=asyncio.FIRST_COMPLETED)
         if stage.done():
             return
+        self._leftovers.track(stage)
         if cancel:
             stage.cancel()
         # However late it is, a stage gets the time to begin.
@@ -112,6 +121,12 @@ class StopSignal:
         if cancel:
             wait_s = min(wait_s, UNWIND_WAIT_S)
         await asyncio.wait({stage}, timeout=wait_s)
+
+    def spare_s(self) -> float:
+        """Return the seconds that may pass before the end must be on its way to the journal."""
+        if not self.stopped_at.done():
+            return math.inf
+        return self.stopped_at.result() + END_WAIT_S / 2 - self._loop.time()
 
     async def wait_for_loop(
         self, stage: asyncio.Task[Any], in_flight: InFlight | None = None
@@ -130,6 +145,7 @@ class StopSignal:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
         if self.release is not None and not stage.done() and self.end is None:
+            self._leftovers.track(stage)
             stage.cancel()
             await asyncio.wait(
                 still_going, timeout=UNWIND_WAIT_S, return_when=asyncio.FIRST_COMPLETED
@@ -186,7 +202,7 @@ class RunControl:
     ) -> None:
         self._recorder = recorder
         self._leftovers = leftovers
-        self.stop = StopSignal()
+        self.stop = StopSignal(leftovers)
         self.in_flight = InFlight(
             end_children=end_children, stop_run=self.cancel, stopped_at=self.stop.stopped_at
         )
@@ -194,6 +210,8 @@ class RunControl:
         self._writing: set[asyncio.Task[None]] = set()
         self._is_shut = False
         self._children: list[ChildRun] = []
+        self.moved_from = 0
+        """The opening of this driver, once a caller has moved the run to another driver."""
 
     def cancel(self, reason: str) -> None:
         """Stop the run. Only the first reason counts."""
@@ -331,5 +349,9 @@ class RunControl:
                 for child in tuple(self._children):
                     child.raise_limits(by)
                 self.in_flight.parked_calls.wake_all()
+            case ReleaseAsked(reason=reason):
+                run = self._recorder.state.run
+                self.moved_from = run.opening_seq if run is not None else 0
+                self.release(f"moved: {reason}" if reason else "moved", MOVE_S, MOVE_S)
             case _:
                 pass

@@ -25,7 +25,6 @@ from threading import Lock
 
 from msgspec.structs import replace
 
-from windlass.core.context_facts import UndoneCall
 from windlass.core.decide.scheduling import share_of_wave
 from windlass.core.events import (
     RULES_VERSION,
@@ -43,10 +42,11 @@ from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import ClearedCall, RunCalls
 from windlass.core.result import Question
 from windlass.core.state import State, find_call
-from windlass.core.verdicts import Allow, Ask, PersonAnswer
+from windlass.core.verdicts import Allow, Ask, PersonAnswer, stamp_question
 from windlass.ports import CallContext, ModelRequest, UndoableTools, World, WrittenReply
 from windlass.runtime.in_flight import InFlight
 from windlass.runtime.judging import judge_known_call
+from windlass.runtime.parked_calls import ParkedCalls
 from windlass.runtime.recorder import Recorder
 
 
@@ -92,11 +92,20 @@ async def _reconcile_call(
             return await _judge_undone(cleared, world, recorder.state)
         case "unknown" if move.ask_if_unknown:
             question = f"{call.name} was interrupted and may have taken effect. Run it again?"
-            return CallJudged(call.id, Ask(question, "interrupted"))
+            return CallJudged(call.id, _ask_again(recorder.state, call.id, question, world))
         case "unknown":
             message = "Interrupted: the call had started. It is not known whether it took effect."
             result = ToolResult.from_text("unknown", message)
             return await _finish_interrupted(cleared, result, recorder, in_flight)
+
+
+def _ask_again(state: State, call_id: str, question: str, world: World) -> Ask:
+    """Return the question whether to run a call again, for those who had to agree to it before."""
+    known = find_call(state, call_id)
+    ask = Ask(question, "interrupted", approvals=known.approvals if known else ())
+    if not ask.approvals or state.run is None:
+        return ask
+    return stamp_question(ask, state.run.caller, state.run.context, world.clock.now())
 
 
 async def _judge_undone(cleared: ClearedCall, world: World, state: State) -> CallJudged:
@@ -127,12 +136,13 @@ async def _run_side_by_side(
     move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight
 ) -> None:
     """Run calls side by side. Each start is on record before it, each end as soon as it comes."""
-    snapshots = await _take_snapshots(move, world, recorder, in_flight)
+    snapshots: Mapping[str, str] = {}
+    if any(cleared.spec.undo for cleared in move.calls):
+        snapshots = await _take_snapshots(move, world, recorder, in_flight)
     waiting = deque(move.calls)
     running = in_flight.running_calls
     ended_calls = in_flight.ended_calls
-    parked = in_flight.parked_calls
-    parked.reset()
+    parked = in_flight.parked_calls = ParkedCalls()
     in_flight.has_raised_limits = False
     in_flight.wave_state = recorder.state
     while waiting or running:
@@ -140,10 +150,13 @@ async def _run_side_by_side(
             waiting.clear()
         free_slots = min(len(waiting), move.at_once_max - len(running) + len(parked))
         starting = [waiting.popleft() for _ in range(free_slots)]
-        starts = [_make_start(cleared, snapshots) for cleared in starting]
+        starts = [
+            CallStarted(one.call.id, one.key, one.spec.name, snapshots.get(one.call.id, ""))
+            for one in starting
+        ]
         if ended_calls or starts:
             await recorder.record(*ended_calls, *starts)
-            in_flight.note_starts()
+            in_flight.starts_recorded_at = asyncio.get_running_loop().time()
             ended_calls.clear()
         for cleared in starting:
             _start_call(cleared, move.timeout_s, world, recorder, in_flight)
@@ -175,12 +188,6 @@ def _start_call(
     task = asyncio.create_task(work() if timeout_s is None else _limit_time(timeout_s, work))
     task.add_done_callback(in_flight.parked_calls.announce_change)
     in_flight.running_calls[task] = cleared
-
-
-def _make_start(cleared: ClearedCall, snapshots: Mapping[str, str]) -> CallStarted:
-    call_id = cleared.call.id
-    snapshot = snapshots.get(call_id, "")
-    return CallStarted(call_id, cleared.key, cleared.spec.name, snapshot=snapshot)
 
 
 async def _take_snapshots(
@@ -235,6 +242,7 @@ def _call_context(
     state = recorder.state
     call_id = cleared.call.id
     publisher = recorder.publisher
+    undoes = state.run.undoes if state.run else ()
 
     def report_charges(charges: Iterable[Charge]) -> None:
         in_flight.charges_by_call[call_id] = charges
@@ -254,7 +262,7 @@ def _call_context(
         remaining=cleared.spending_left,
         remaining_now=share_now,
         labels=state.labels,
-        undoes=_find_undone(state, call_id),
+        undoes=next((undone for undone in undoes if undone.by == call_id), None),
         folder=world.find_folder(state.folder) if state.folder else None,
         mask_text=recorder.mask.mask_text,
         blobs=world.blobs,
@@ -284,12 +292,6 @@ def _add_requests(context: CallContext, call_id: str, world: World) -> CallConte
         return await requests().ask_model(request)
 
     return replace(context, ask_person=ask_person, ask_model=ask_model)
-
-
-def _find_undone(state: State, call_id: str) -> UndoneCall | None:
-    """Return the earlier call that a call of this run undoes."""
-    undoes = state.run.undoes if state.run else ()
-    return next((undone for undone in undoes if undone.by == call_id), None)
 
 
 class SuspectTurn:

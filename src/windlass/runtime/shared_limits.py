@@ -55,6 +55,8 @@ class SharedQuota:
         self._reported_at = 0.0
         self._closed_until = 0.0
         """Until when the provider asked this process to wait, if the store does not know it yet."""
+        self._window: int | None = None
+        """The requests at once that the provider bore, if the store does not know it yet."""
         self._away_until = 0.0
         self._seen_version = 0
         self._seen_at = 0.0
@@ -81,6 +83,15 @@ class SharedQuota:
         """Note that the provider asked for a wait."""
         self._own = self._own.advance(self._clock.now()).close(seconds)
         self._closed_until = max(self._closed_until, asyncio.get_running_loop().time() + seconds)
+
+    def note_window(self, size: int) -> None:
+        """Note how many requests at once the provider bears, as far as is known here."""
+        self._own = replace(self._own, at_once=size)
+        self._window = size
+
+    def find_window(self, in_flight: int) -> float:
+        """Return how many requests at once may be made, by what all processes know."""
+        return self._own.find_window(in_flight)
 
     async def borrow(self, requests: int, tokens: int) -> QuotaLoan:
         """Borrow for requests of `tokens` tokens in all, and report the news to the others."""
@@ -128,6 +139,7 @@ class SharedQuota:
                 await self._clock.sleep(CONFLICT_WAIT_S * self._clock.random_fraction())
                 continue
             self._report = None
+            self._window = None
             self._own = changed
             return loan
         raise RecordConflict("too many others changed it at the same time")
@@ -152,6 +164,8 @@ class SharedQuota:
             quota = quota.take_report(
                 self._report, asyncio.get_running_loop().time() - self._reported_at
             )
+        if self._window is not None:
+            quota = replace(quota, at_once=self._window)
         closed_s = self._closed_until - asyncio.get_running_loop().time()
         return quota.close(closed_s) if closed_s > 0 else quota
 

@@ -13,6 +13,7 @@ import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
+from windlass.core.verdicts import PERSON_KEY
 from windlass.server.errors import ApiError
 
 Role = Literal["watch", "start", "answer", "admin"]
@@ -64,6 +65,15 @@ class Caller(msgspec.Struct, frozen=True):
     person: str = ""
     """Whose identity was verified by an invitation, or by an identity provider."""
     grants: tuple[TeamGrant, ...] = ()
+    by_token: str = ""
+    """The token that a browser signed in with."""
+    origin: str = ""
+    """From where the request came: the page or a token, and the address."""
+
+    @property
+    def counted_as(self) -> str:
+        """Whom limits count for: all browsers of a token together with it."""
+        return self.by_token or self.token or self.name
 
     @property
     def is_admin(self) -> bool:
@@ -75,11 +85,21 @@ class Caller(msgspec.Struct, frozen=True):
         """Who is recorded as the author of answers and messages."""
         return self.person or self.name or "owner"
 
-    def may_use(self, role: Role | None, owner: str, agent: str) -> bool:
-        """Whether the caller may do what a role allows with a session; None: only with its own."""
+    @property
+    def run_context(self) -> dict[str, Any]:
+        """What the runs of this caller begin with: its context, and who the person is."""
+        context = {key: value for key, value in self.context.items() if key != PERSON_KEY}
+        return {**context, PERSON_KEY: self.person} if self.person else context
+
+    def may_use(self, role: Role | None, owner: str, agent: str, *others: str) -> bool:
+        """Whether the caller may do what a role allows with a session; None: only with its own.
+
+        Grants must cover all agents that have worked in it: `agent` and `others`.
+        """
         if self.is_admin or owner == self.name:
             return True
-        return any(role in GRANTED[grant.role] and grant.covers(agent) for grant in self.grants)
+        grants = [grant for grant in self.grants if role in GRANTED[grant.role]]
+        return all(any(grant.covers(one) for grant in grants) for one in (agent, *others))
 
     def list_granted_agents(self, role: Role) -> frozenset[str]:
         """Return the agents whose runs of others the caller may use so; `*` is all of them."""

@@ -8,7 +8,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Self
+from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -16,13 +16,13 @@ from aiohttp.web_protocol import RequestHandler
 from typing_extensions import override
 
 from windlass.logs import get_logger
-from windlass.server.dispatch import Dispatcher
 from windlass.server.errors import ApiError, body_cut
 from windlass.server.limits import ServiceLimits
 from windlass.server.messages import (
     CountBytes,
     HttpReply,
     HttpRequest,
+    Reply,
     StreamReply,
     close_unread,
     error_reply,
@@ -75,12 +75,20 @@ class BoundedServer(web.Server):
         super().connection_lost(handler, exc)
 
 
+class AnswersRequests(Protocol):
+    """What a server carries requests to: a `Dispatcher`, without the routes and all behind them."""
+
+    limits: ServiceLimits
+
+    async def handle(self, request: HttpRequest) -> Reply: ...
+
+
 class HttpServer:
     """Carries the requests of one dispatcher over aiohttp."""
 
-    def __init__(self, dispatcher: Dispatcher, *, scheme: str = "http") -> None:
+    def __init__(self, dispatcher: AnswersRequests, *, scheme: str = "http") -> None:
         self._dispatcher = dispatcher
-        self._limits = dispatcher.service.limits
+        self._limits = dispatcher.limits
         self._scheme = scheme
         self._streams: set[asyncio.Task[object]] = set()
         self.server = BoundedServer(self._handle, self._limits)
@@ -295,7 +303,7 @@ def _to_response(reply: HttpReply) -> web.Response:
 
 @asynccontextmanager
 async def listen(
-    dispatcher: Dispatcher,
+    dispatcher: AnswersRequests,
     host: str = "127.0.0.1",
     port: int = 0,
     *,

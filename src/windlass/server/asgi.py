@@ -3,9 +3,10 @@
     app = create_asgi_app(Service([agent], journal="sessions.db"))
 
 Invariant, as for the other server: a lost client closes its stream and cancels no handler. The
-service begins and ends with the lifespan of the app. A host that does not pass the lifespan on to
-what it mounts, as Starlette and FastAPI do, begins the service with its first request: so it
-resumes the runs of a process that died, too.
+service begins and ends with the lifespan of the app. Starlette and FastAPI do not pass theirs on to
+what they mount, so a host enters the service in its own (docs/service.md has a recipe for each). If
+it does not, the service begins with its first request, and warns: until then, it resumes no runs of
+a process that died.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
+from windlass.logs import get_logger
 from windlass.server.dispatch import Dispatcher
 from windlass.server.errors import ApiError, body_cut
 from windlass.server.guard import AccessRules, Authenticator
@@ -27,6 +29,7 @@ from windlass.server.messages import (
 )
 from windlass.server.service import Service
 
+_log = get_logger(__name__)
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -72,7 +75,12 @@ async def _live(service: Service, receive: Receive, send: Send) -> None:
 
 
 async def _answer(dispatcher: Dispatcher, scope: Scope, receive: Receive, send: Send) -> None:
-    dispatcher.service.begin()
+    if not dispatcher.service.has_begun:
+        _log.warning(
+            "the service begins with its first request, and open runs had to wait for it: enter it "
+            "in the lifespan of the app that it is mounted in, with `async with service`"
+        )
+        dispatcher.service.begin()
     body = _RequestBody(receive, dispatcher.service.limits.receive_s)
     request = _read_request(scope, body)
     # What a request began is finished, also when the server cancels this for a client that left.
@@ -96,15 +104,15 @@ def _read_request(scope: Scope, body: "_RequestBody") -> HttpRequest:
         name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
     }
     raw_path = scope.get("raw_path") or quote(scope["path"], safe="/%").encode()
-    path = raw_path.decode("latin-1")
     # An app that is mounted sees the whole path, and where it is mounted.
-    path = path.removeprefix(quote(scope.get("root_path", ""), safe="/%")) or "/"
+    mount = quote(scope.get("root_path", ""), safe="/%").rstrip("/")
+    path = raw_path.decode("latin-1").removeprefix(mount)
     query: dict[str, list[str]] = {}
     text = scope.get("query_string", b"").decode("latin-1")
     for name, value in parse_qsl(text, keep_blank_values=True):
         query.setdefault(name, []).append(value)
     client = scope.get("client")
-    return HttpRequest(
+    request = HttpRequest(
         scope["method"],
         path,
         query=query,
@@ -114,6 +122,8 @@ def _read_request(scope: Scope, body: "_RequestBody") -> HttpRequest:
         scheme=scope.get("scheme", "http"),
         target_host=urlsplit(path).netloc,
     )
+    request.prefix = mount
+    return request
 
 
 class _RequestBody:

@@ -8,13 +8,16 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import msgspec
 
 from windlass.core.errors import ConfigError, SessionBusy, WindlassError
+from windlass.core.retention import RetentionRules
 from windlass.logs import get_logger
+from windlass.ports import Journal
+from windlass.server.guard import find_origin
 from windlass.server.limits import ServiceLimits
+from windlass.server.retention import RETENTION_S, prune_due
 from windlass.server.schedules.scheduler import SchedulingService, make_scheduler
 from windlass.server.webhooks.duty import TellingService, WebhookDuty
 from windlass.server.webhooks.sender import HookSender
@@ -83,6 +86,12 @@ async def _repeat(name: str, work: BackgroundJob, every_s: float) -> None:
         await asyncio.sleep(every_s)
 
 
+def begin_retention(background: BackgroundWork, journal: Journal, rules: RetentionRules) -> None:
+    """Begin to delete sessions whose time is over, if there are any that are not kept for ever."""
+    if rules.shortest_s is not None:
+        background.repeat("retention", lambda: prune_due(journal, rules), RETENTION_S)
+
+
 class OutsideSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How people reach the service, and whom it may send messages to."""
 
@@ -92,16 +101,10 @@ class OutsideSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Receivers of webhooks that are not public: hosts, addresses or networks, as for `fetch`."""
 
     def __post_init__(self) -> None:
-        if self.public_url and not self.public_hosts():
+        if self.public_url and not find_origin(self.public_url):
             raise ConfigError(
                 f"--public-url {self.public_url!r} is not an address: give it as https://host"
             )
-
-    def public_hosts(self) -> tuple[str, ...]:
-        """Return the name under which people reach the service, if there is one."""
-        parts = urlsplit(self.public_url)
-        is_web = parts.scheme in ("http", "https") and parts.hostname
-        return (str(parts.hostname),) if is_web else ()
 
     def make_sender(self) -> HookSender:
         """Return what sends messages. Raises ConfigError if a host cannot be used."""

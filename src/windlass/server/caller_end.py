@@ -1,9 +1,10 @@
 """End a caller: tokens, login links, webhooks, schedules, and runs if they are to end too.
 
 Invariant: when it has returned, nothing that the caller made can start a run or answer a question.
-A service may know a token for some seconds after it was deleted, and the caller could make a
-schedule or a webhook with it. So all is deleted again after those seconds, and runs are cancelled
-then.
+A service may know a token for `CACHE_S` seconds after it was deleted, and the caller could make a
+schedule or a webhook with it. A token is checked again when the body of its request has arrived, so
+that such a request needs only the time to write, for which `WRITE_S` seconds are left. Then all is
+deleted again, and runs are cancelled.
 """
 
 import asyncio
@@ -14,12 +15,13 @@ from typing import Literal
 
 import msgspec
 
-from windlass.agent import control
+from windlass.agent import control, prompt_queue
 from windlass.core.errors import ForOperator, NothingToDo
 from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
 from windlass.ports import Journal
 from windlass.server.access import check_caller_name
 from windlass.server.owned_records import DocumentT, OwnedRecords
+from windlass.server.people import PeopleStore
 from windlass.server.schedules.schedule import ScheduleStore
 from windlass.server.tokens import CACHE_S, TokenStore
 from windlass.server.webhooks.store import WebhookStore
@@ -28,6 +30,8 @@ RunChoice = Literal["keep", "cancel"]
 """What becomes of the open runs of a caller."""
 DriveSession = Callable[[str, str], None]
 """Has a session driven soon, by its name and that of its agent."""
+WRITE_S = 2.0
+"""How long a request may take to write what it makes, after its token was checked."""
 TAKEN_S = 10.0
 """How long to wait for the driver of a run to end it."""
 ROUNDS_MAX = 20
@@ -72,13 +76,15 @@ async def end_caller(
     """
     check_caller_name(caller)
     first = await _delete_all(journal, tokens, caller)
-    await asyncio.sleep(CACHE_S)
+    await asyncio.sleep(CACHE_S + WRITE_S)
     second = await _delete_all(journal, tokens, caller)
     cancelled: dict[str, set[int]] = {}
     if runs == "cancel":
         cancelled = await _cancel_runs(journal, caller, by, drive)
     left = await _list_open(journal, caller)
-    queued = await control.count_queued(journal, {*cancelled, *(each.session for each in left)})
+    queued = await prompt_queue.count_queued(
+        journal, {*cancelled, *(each.session for each in left)}
+    )
     return CallerEnd(
         caller=caller,
         tokens=first.tokens + second.tokens,
@@ -95,6 +101,8 @@ async def _delete_all(journal: Journal, tokens: TokenStore, caller: str) -> Call
     # A login link makes a token, so the links are deleted first.
     logins = await tokens.delete_logins(caller)
     revoked = await tokens.revoke_all(caller)
+    with suppress(NothingToDo):
+        await PeopleStore(journal).remove_person(caller)
     return CallerEnd(
         caller=caller,
         tokens=revoked,
@@ -119,7 +127,7 @@ async def _cancel_runs(
     cancelled: dict[str, set[int]] = {}
     for _ in range(ROUNDS_MAX):
         found = await _list_open(journal, caller)
-        if not found and not await control.count_queued(journal, cancelled):
+        if not found and not await prompt_queue.count_queued(journal, cancelled):
             break
         for summary in found:
             session = summary.session

@@ -10,7 +10,7 @@ from contextlib import aclosing, suppress
 from itertools import takewhile
 
 from windlass.core.errors import MailRejected, NothingToDo
-from windlass.core.events import Delta, Event, Fact, RunStarted, RunSuspended
+from windlass.core.events import Delta, Event, Fact, RunQueued, RunStarted, RunSuspended
 from windlass.core.projection.project import apply_event, project_events
 from windlass.core.projection.runs import RunView
 from windlass.core.projection.view import Projection
@@ -216,4 +216,4 @@ def describe_end(run: RunView) -> str:
 
 def starts_run(fact: Fact, number: int) -> bool:
     """Return whether a fact begins this run."""
-    return isinstance(fact, RunStarted) and fact.run == number
+    return isinstance(fact, RunQueued | RunStarted) and fact.run == number

@@ -8,14 +8,14 @@ client. A protocol adds its routes to `all_routes`.
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import lru_cache, partial
 from os import urandom
 from typing import Any
 
 from msgspec.structs import replace
 from typing_extensions import override
 
-from windlass.core.errors import WindlassError
+from windlass.core.errors import ConfigError, WindlassError
 from windlass.logs import get_logger
 from windlass.server.a2a import a2a_routes
 from windlass.server.access import Caller
@@ -24,12 +24,20 @@ from windlass.server.api import (
     agents,
     callers,
     controls,
+    people,
+    queued_prompts,
     runs,
     session_records,
     uploads,
 )
 from windlass.server.errors import ApiError, api_error_from
-from windlass.server.guard import AccessRules, Authenticator, RequestGuard
+from windlass.server.guard import (
+    AccessRules,
+    Authenticator,
+    RequestGuard,
+    find_prefix,
+    token_needed,
+)
 from windlass.server.limits import BodyCounter, StreamCounter
 from windlass.server.mcp import mcp_routes
 from windlass.server.messages import (
@@ -46,7 +54,7 @@ from windlass.server.openai import openai_routes
 from windlass.server.openapi import build_document
 from windlass.server.page import page_routes
 from windlass.server.quotas import quota_routes
-from windlass.server.routing import Route, Routes, RouteTable
+from windlass.server.routing import Route, Routes, RouteTable, split_path
 from windlass.server.schedules import schedule_routes
 from windlass.server.service import Service
 from windlass.server.stored_replies import KeyedRequest
@@ -59,11 +67,15 @@ def all_routes() -> tuple[Route, ...]:
     return (
         *runs.ROUTES,
         *controls.ROUTES,
+        *queued_prompts.ROUTES,
         *session_records.ROUTES,
         *agents.ROUTES,
         *uploads.UPLOADS,
         *callers.ROUTES,
         *callers.TOKENS,
+        *people.ROUTES,
+        *people.PEOPLE,
+        *people.GROUPS,
         *a2a_routes.ROUTES,
         *ag_ui_routes.ROUTES,
         *mcp_routes.ROUTES,
@@ -92,6 +104,8 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 
+PREFIXES_MAX = 8
+"""Paths under which the service is reached, whose documents are kept."""
 RECHECK_S = 5.0
 """How long an open stream trusts its token."""
 PREFLIGHT_HEADERS: Mapping[str, str] = {
@@ -146,37 +160,50 @@ class Dispatcher:
     ) -> None:
         """Make a dispatcher. `authenticators` are asked for bearer tokens besides the service's."""
         self.service = service
+        self.limits = service.limits
         listed = tuple(routes if routes is not None else all_routes())
         self.table = RouteTable((*listed, *self._describe_table(listed)))
         tokens = service.tokens
         self.guard = RequestGuard(
-            rules or AccessRules(),
-            service.limits,
+            self._complete_rules(rules or AccessRules(), listed),
+            self.limits,
             (tokens.authenticate, *authenticators),
             tokens.authenticate_browser,
         )
-        self.streams = StreamCounter(service.limits.streams_per_caller)
-        self.bodies = BodyCounter(service.limits.bodies_bytes)
+        self.streams = StreamCounter(self.limits.streams_per_caller)
+        self.bodies = BodyCounter(self.limits.bodies_bytes)
         service.metrics.add_source(self._count)
+
+    def _complete_rules(self, rules: AccessRules, routes: Sequence[Route]) -> AccessRules:
+        """Return the rules with the address of the service. Raises ConfigError."""
+        rules = replace(rules, public_url=rules.public_url or self.service.outside.public_url)
+        first = find_prefix(rules.public_url).partition("/")[2].partition("/")[0]
+        if first in {split_path(route.path)[0] for route in routes} - {""}:
+            # Such a path would have two meanings, with the prefix and without.
+            raise ConfigError(
+                f"the public address {rules.public_url!r} begins with /{first}, which is a path of "
+                "the service itself: choose another prefix, such as /windlass"
+            )
+        return rules
 
     async def handle(self, request: HttpRequest) -> Reply:
         """Return the reply to a request. Never raises, except when it is cancelled."""
         request.request_id = urandom(8).hex()
-        request.body_bytes_max = self.service.limits.body_bytes
+        request.body_bytes_max = self.limits.body_bytes
         began = time.perf_counter()
         shape = error_reply
         route: Route | None = None
         try:
-            self.guard.read_forwarded(request)
+            self.guard.locate(request)
             self.guard.check_source(request)
             if request.method == "OPTIONS" and self.guard.is_allowed(request.header("origin")):
                 return self._add_headers(request, HttpReply(204, headers=PREFLIGHT_HEADERS))
             matched = self.table.find(request.method, request.path)
             route = matched.route
             if route.role is None:
-                request.body_bytes_max = self.service.limits.open_body_bytes
+                request.body_bytes_max = self.limits.open_body_bytes
             elif route.takes_upload:
-                request.body_bytes_max = self.service.limits.upload_bytes
+                request.body_bytes_max = self.limits.upload_bytes
             shape = route.error_shape
             request.params = dict(matched.params)
             reply = await self._answer(route, request)
@@ -204,7 +231,9 @@ class Dispatcher:
     async def _answer(self, route: Route, request: HttpRequest) -> Reply:
         if route.role is None:
             return await self._answer_open(route, request)
-        request.caller = await self.guard.authenticate(request)
+        known = await self.guard.authenticate(request)
+        request.caller = await self.service.people.extend(known) if known.person else known
+        request.check_caller = partial(self._check_again, request.caller)
         request.caller.require(route.role)
         if route.scope == "session":
             named = request.params["session"]
@@ -214,7 +243,7 @@ class Dispatcher:
         with self.bodies.count_for(request.caller.name) as request.count_bytes:
             reply = await self._call_handler(route, request)
         if isinstance(reply, StreamReply):
-            caller = request.caller.token or request.caller.name
+            caller = request.caller.counted_as
             # Counted before the head of the reply is sent, so that too many are refused with 429.
             try:
                 return replace(
@@ -228,6 +257,11 @@ class Dispatcher:
         body = reply.encode_body()
         held = self.bodies.hold_reply(request.caller.name, len(body))
         return replace(reply, body=body, on_close=held)
+
+    async def _check_again(self, caller: Caller) -> None:
+        """Raise ApiError 401 if the token was revoked or has expired while the body arrived."""
+        if not await self.service.tokens.is_valid(caller):
+            raise token_needed()
 
     async def _call_handler(self, route: Route, request: HttpRequest) -> Reply:
         key = request.header("idempotency-key") if route.stored_replies else ""
@@ -244,14 +278,14 @@ class Dispatcher:
         """Return the route of the document, which describes the others."""
         added = Routes()
 
-        @cache
-        def make_document() -> HttpReply:
-            return HttpReply(200, encode_json(build_document(routes)))
+        @lru_cache(maxsize=PREFIXES_MAX)
+        def make_document(prefix: str) -> HttpReply:
+            return HttpReply(200, encode_json(build_document(routes, prefix)))
 
         @added.add("GET", "/openapi.json", role=None, reply=dict[str, Any])
-        async def read_document(_service: Service, _request: HttpRequest) -> Reply:
+        async def read_document(_service: Service, request: HttpRequest) -> Reply:
             """Describe all routes (OpenAPI)."""
-            return make_document()
+            return make_document(request.prefix)
 
         return added
 
@@ -267,6 +301,9 @@ class Dispatcher:
 
     def _add_headers(self, request: HttpRequest, reply: Reply) -> Reply:
         headers = {**SECURITY_HEADERS, "X-Request-Id": request.request_id, **reply.headers}
+        if headers.get("Location", "").startswith("/"):
+            # Handlers and stored replies know the paths of the service alone.
+            headers["Location"] = request.prefix + headers["Location"]
         if request.trace:
             # The same trace, with this request as its last span.
             _, trace, _, flags = request.trace.split("-")

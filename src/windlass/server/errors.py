@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from typing_extensions import override
 
 from windlass.core.errors import (
+    AnswerNotQualified,
     ConfigError,
     JournalCorrupt,
     JournalFailed,
@@ -116,6 +117,7 @@ _KNOWN_ERRORS: tuple[tuple[type[WindlassError], int, str, str, float | None], ..
     (UpgradeUnfinished, 409, "upgrade_unfinished", "Run: windlass migrate --finish", None),
     (QuestionDecided, 409, "question_decided", "Nothing is left to answer.", None),
     (NothingToDo, 409, "nothing_to_do", "Read the session to see its present state.", None),
+    (AnswerNotQualified, 403, "not_qualified", "Somebody else has to answer this one.", None),
     (SetupDrifted, 409, "setup_drifted", "Send consent: true to go on all the same.", None),
     (WorkspaceMissing, 409, "workspace_missing", "Go on where its folder is.", None),
     (JournalFailed, 503, "journal_failed", "Try again; see /readyz and the log.", 2.0),

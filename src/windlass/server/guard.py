@@ -24,6 +24,8 @@ DEFAULT_PORTS = {"http": "80", "https": "443"}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+_PREFIX = re.compile(r"(?=.{1,200}$)(?:/[A-Za-z0-9_~%-][A-Za-z0-9._~%-]*)+")
+"""No empty segment and none of dots, which could turn a path of ours into another address."""
 Authenticator = Callable[[str], Awaitable[Caller | None]]
 """Returns the caller of a bearer token; None if it is not one of its own."""
 BrowserAuthenticator = Callable[[str, str], Awaitable[Caller | None]]
@@ -35,14 +37,16 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
 
     hosts: tuple[str, ...] = LOOPBACK_NAMES
     """Names without a port. `*` answers to every name, for a proxy that checks it."""
-    own_origin: str = ""
-    """Where people reach the service, such as `https://ai.example:8443`: a proxy may pass a host on
-    without its port, so that the page's own origin cannot be told from the request alone."""
+    public_url: str = ""
+    """Where people reach the service, such as `https://ai.example:8443/windlass`. A proxy may pass
+    on a host without its port and a path without its prefix, so neither can be told from the
+    request alone. By default the public address of the service."""
     origins: tuple[str, ...] = ()
     """Other sites whose pages may call the service with a token, such as `https://chat.example`."""
     proxies: tuple[str, ...] = ()
     """Addresses and networks of proxies, such as `10.0.0.0/8`. Only what comes from them may say by
-    `X-Forwarded-Proto` and `X-Forwarded-For` how and from where a client reached the proxy."""
+    `X-Forwarded-Proto`, `X-Forwarded-For` and `X-Forwarded-Prefix` how, from where and under which
+    path a client reached the proxy."""
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -67,17 +71,36 @@ class RequestGuard:
         self.rules = rules
         self._authenticators = tuple(authenticators)
         self._authenticate_browser = authenticate_browser
-        self._hosts = frozenset(host.lower() for host in rules.hosts)
+        public_host = host_name(urlsplit(rules.public_url).netloc)
+        self._hosts = frozenset(host.lower() for host in (*rules.hosts, public_host) if host)
+        self._own_origin = find_origin(rules.public_url)
+        self._prefix = find_prefix(rules.public_url)
         self._proxies = tuple(read_network(proxy) for proxy in rules.proxies)
         self._requests = RateLimiter(limits.requests_per_s, limits.requests_at_once)
         self._open_requests = RateLimiter(limits.open_requests_per_s, limits.open_requests_at_once)
         per_s = limits.failed_logins_per_min / 60.0
         self._failures = RateLimiter(per_s, limits.failed_logins_per_min)
 
-    def read_forwarded(self, request: HttpRequest) -> None:
-        """Take from a trusted proxy how its client reached it; others are not believed."""
-        if not self._is_proxy(request.remote):
-            return
+    def locate(self, request: HttpRequest) -> None:
+        """Find out how the client reached the service, and which of its paths is meant.
+
+        A proxy may take the prefix of the public address away or pass it on. The prefix that a
+        trusted proxy names by a header was taken away by it.
+        """
+        request.public_url = self.rules.public_url
+        if request.path == self._prefix or request.path.startswith(f"{self._prefix}/"):
+            request.path = request.path.removeprefix(self._prefix)
+        forwarded = ""
+        if self._is_proxy(request.remote):
+            forwarded = _read_prefix(request.header("x-forwarded-prefix"))
+            self._read_forwarded(request)
+        if forwarded and not request.prefix.startswith(forwarded):
+            request.prefix = forwarded + request.prefix
+        elif self._prefix and not forwarded:
+            request.prefix = self._prefix
+
+    def _read_forwarded(self, request: HttpRequest) -> None:
+        """Take from a trusted proxy how its client reached it."""
         # The last value is what the proxy itself added; those before it may come from anybody.
         scheme = request.header("x-forwarded-proto").rpartition(",")[2].strip().lower()
         if scheme in ("http", "https"):
@@ -121,7 +144,7 @@ class RequestGuard:
         return origin in self.rules.origins
 
     def _is_own_origin(self, origin: str, request: HttpRequest) -> bool:
-        if origin == self.rules.own_origin:
+        if origin == self._own_origin:
             return True
         parts = urlsplit(origin)
         # A proxy may end TLS, so that only the host is compared; the cookie is bound to it too.
@@ -138,18 +161,14 @@ class RequestGuard:
         if caller is None:
             if given.token or given.cookie:
                 self.note_failure(request)
-            raise ApiError(
-                401,
-                "token_needed",
-                "The request has no valid token.",
-                "Send Authorization: Bearer TOKEN; make one with: windlass token create",
-            )
+            raise token_needed()
         if given.cookie and request.method not in SAFE_METHODS:
             self._check_same_site(request)
-        wait_s = self._requests.take(caller.token or caller.name)
+        wait_s = self._requests.take(caller.counted_as)
         if wait_s:
             raise too_many_requests(wait_s)
-        return caller
+        way = "page" if given.cookie else "API"
+        return msgspec.structs.replace(caller, origin=f"{way}, {request.remote}")
 
     def check_open_rate(self, request: HttpRequest) -> None:
         """Count a request without a token. Raises ApiError 429 if its address sends too many."""
@@ -188,6 +207,15 @@ class RequestGuard:
         )
 
 
+def token_needed() -> ApiError:
+    return ApiError(
+        401,
+        "token_needed",
+        "The request has no valid token.",
+        "Send Authorization: Bearer TOKEN; make one with: windlass token create",
+    )
+
+
 def read_credentials(request: HttpRequest) -> Credentials:
     """Return the secrets of a request. A token goes before a cookie.
 
@@ -210,16 +238,42 @@ def read_credentials(request: HttpRequest) -> Credentials:
 
 
 def cookie_name(request: HttpRequest) -> str:
-    """Return the name of the cookie, which has the port: services on one host share its cookies."""
+    """Return the name of the cookie, which has port and prefix: a host's services share cookies."""
     port = request.header("host").rpartition(":")[2]
     is_port = port.isascii() and port.isdigit()
-    return f"windlass_{port if is_port else DEFAULT_PORTS.get(request.scheme, '')}"
+    place = request.prefix.replace("/", ".")
+    return f"windlass_{port if is_port else DEFAULT_PORTS.get(request.scheme, '')}{place}"
 
 
 def host_name(host: str) -> str:
     """Return the name in a Host header without its port, in lower case; empty if it is not one."""
     found = _HOST.fullmatch(host)
     return found["name"].lower() if found is not None else ""
+
+
+def find_origin(url: str) -> str:
+    """Return the origin of an address, as browsers write it; empty if it has none."""
+    parts = urlsplit(url)
+    is_web = parts.scheme in ("http", "https") and parts.hostname
+    return f"{parts.scheme}://{parts.netloc.lower()}" if is_web else ""
+
+
+def find_prefix(url: str) -> str:
+    """Return the path of a public address without its last slash. Raises ConfigError."""
+    path = urlsplit(url).path.rstrip("/")
+    if path and not _read_prefix(path):
+        raise ConfigError(
+            f"the public address {url!r} has a path that cannot be a prefix: use letters, digits, "
+            "dots and dashes, such as https://host/windlass"
+        )
+    return path
+
+
+def _read_prefix(header: str) -> str:
+    """Return the prefix that a header names; empty if it is not one."""
+    # The last value is what the proxy itself added.
+    prefix = header.rpartition(",")[2].strip().rstrip("/")
+    return prefix if _PREFIX.fullmatch(prefix) else ""
 
 
 def read_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
@@ -238,13 +292,3 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address or name to listen on is reached from this machine only."""
-    if host in ("localhost", ""):
-        return host == "localhost"
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -16,6 +16,7 @@ from typing import Any, cast
 import msgspec
 
 from windlass.core.errors import ConfigError
+from windlass.http.urls import is_loopback
 from windlass.logs import get_logger
 from windlass.server.access import CALLER_CHARS_MAX, ROLES, Caller, Role
 from windlass.server.tokens import DEFAULT_ROLES
@@ -110,7 +111,7 @@ def find_keys_url(issuer: str) -> str:
 def check_https(url: str) -> str:
     """Return a URL that keys may come from. Raises ConfigError unless it is HTTPS or loopback."""
     parts = urllib.parse.urlsplit(url)
-    is_local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+    is_local = parts.scheme == "http" and is_loopback(parts.hostname or "")
     if parts.scheme != "https" and not is_local:
         raise ConfigError(f"{url}: the keys of an identity provider are fetched by https only")
     return url

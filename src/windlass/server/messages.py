@@ -146,6 +146,11 @@ def error_headers(error: ApiError) -> dict[str, str]:
 class HttpRequest:
     """A request. Path parameters and the caller are filled in before the handler sees it."""
 
+    prefix: str = ""
+    """The path under which clients reach the service, such as `/ai`; empty at the root."""
+    public_url: str = ""
+    """The address that the operator gave the service, if there is one."""
+
     def __init__(
         self,
         method: str,
@@ -164,6 +169,7 @@ class HttpRequest:
         """
         self.method = method
         self.path = path
+        """Within the service, without `prefix`; empty if the target is the prefix itself."""
         self.params: dict[str, str] = {}
         """Parameters of the path, decoded."""
         self.query_lists: Mapping[str, list[str]] = query or {}
@@ -176,6 +182,8 @@ class HttpRequest:
         """What the service takes of the body, by its route."""
         self.count_bytes: CountBytes = _count_nothing
         """Counts the bytes of the body for its caller. Raises ApiError 429 if it has too many."""
+        self.check_caller: Callable[[], Awaitable[None]] | None = None
+        """Raises ApiError 401 if the token of the caller ended while the body arrived."""
         self.request_id = ""
         self._caller: Caller | None = None
         self._session: OwnedSession | None = None
@@ -233,21 +241,29 @@ class HttpRequest:
         header = self.header("traceparent").strip().lower()
         return header if _TRACE_PARENT.fullmatch(header) else ""
 
-    def find_origin(self, public_url: str) -> str:
-        """Return where people reach the service: its public address, or that of this request."""
-        return public_url.rstrip("/") or f"{self.scheme}://{self.header('host', 'localhost')}"
+    @property
+    def base_url(self) -> str:
+        """Where people reach the service: its public address, or that of this request."""
+        host = self.header("host", "localhost")
+        return self.public_url.rstrip("/") or f"{self.scheme}://{host}{self.prefix}"
 
     def accepts(self, content_type: str) -> bool:
         """Return whether the client names this type in its `Accept` header."""
         return content_type in self.header("accept")
 
     async def read_body(self) -> bytes:
-        """Return the body. Raises ApiError 413 if it is longer than the service takes."""
+        """Return the body. Raises ApiError 413 if it is longer than the service takes.
+
+        Also raises ApiError 401 if the token of the caller ended while the body arrived.
+        """
         if self._body is None:
             if self._read_body is None:
                 self._body = b""
             else:
-                self._body = await self._read_body(self.body_bytes_max, self.count_bytes)
+                body = await self._read_body(self.body_bytes_max, self.count_bytes)
+                if self.check_caller is not None:
+                    await self.check_caller()
+                self._body = body
             self._body_read.set()
         return self._body
 

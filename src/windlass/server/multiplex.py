@@ -135,10 +135,10 @@ class MultiplexedStream:
     async def _pump_list(self, feed: FeedSubscription) -> None:
         while True:
             for summary in await feed.take():
-                may_watch = self._caller.may_use("watch", summary.caller, summary.agent)
+                may_watch = await self._service.may_use_listed(self._caller, summary, "watch")
                 if may_watch:
                     await self._frames.put(encode_frame("session", session_reply(summary)))
-                if self._caller.may_use("answer", summary.caller, summary.agent):
+                if await self._service.may_use_listed(self._caller, summary, "answer"):
                     await self._tell_questions(summary)
                 if may_watch and self._follow_all and summary.state in UNFINISHED_STATES:
                     is_new = summary.runs <= 1

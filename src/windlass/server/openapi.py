@@ -24,8 +24,8 @@ KEY_HEADER = {
 }
 
 
-def build_document(routes: Sequence[Route]) -> dict[str, Any]:
-    """Return the document of all routes."""
+def build_document(routes: Sequence[Route], prefix: str = "") -> dict[str, Any]:
+    """Return the document of all routes, for a service that is reached under a prefix."""
     types = _unique(
         kind
         for route in routes
@@ -47,6 +47,7 @@ def build_document(routes: Sequence[Route]) -> dict[str, Any]:
             "version": _windlass_version(),
             "description": "Agents whose runs outlive their clients, deploys and crashes.",
         },
+        "servers": [{"url": prefix or "/"}],
         "security": [{"bearer": []}],
         "paths": paths,
         "components": {

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from windlass.agent import control
 from windlass.core.events import CallFinished, CallLate, Fact
 from windlass.core.fold.run import fold
+from windlass.core.mail import Letter
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.session_summary import SessionSummary
 from windlass.core.state import State
 from windlass.journals.codec import RecordProblem
 from windlass.ports import Journal
+from windlass.runtime import mailbox
 from windlass.server.session_directory import OwnedSession
 
 
@@ -35,9 +37,18 @@ async def read_state(journal: Journal, session: OwnedSession) -> State:
     return fold(session.name, await journal.read(session.name))
 
 
+async def read_queue(journal: Journal, session: OwnedSession) -> tuple[State, Sequence[Letter]]:
+    """Return the state of a session, and the prompts in its queue that are to begin runs."""
+    state = await read_state(journal, session)
+    return state, await mailbox.read_queue(journal, state)
+
+
 async def has_queued_prompt(journal: Journal, session: OwnedSession) -> bool:
     """Return whether a prompt waits until the runs before it have ended."""
-    return bool(await journal.read_mail(session.name, "prompts"))
+    if not await journal.read_mail(session.name, "prompts"):
+        return False  # Most sessions: their facts need not be read.
+    _, letters = await read_queue(journal, session)
+    return bool(letters)
 
 
 async def is_caught_up(journal: Journal, session: OwnedSession, seq: int) -> bool:
@@ -73,6 +84,16 @@ async def wait_for_records(
 ) -> None:
     """Return when a session may have facts after a number, or after some seconds."""
     await control.wait_for_change(journal, session.name, seen, seconds)
+
+
+async def erase_session(journal: Journal, session: OwnedSession) -> bool:
+    """Delete a session with those that work for it, and its bytes where the journal can.
+
+    Returns whether there was one. Raises SessionBusy if one of them is driven.
+    """
+    erased = await journal.delete(session.name, erase=True)
+    await journal.scrub()
+    return erased
 
 
 async def list_children(

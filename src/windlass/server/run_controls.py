@@ -4,6 +4,7 @@ Invariant: each message is posted in the name of its caller, to a session that i
 no process drives the run, it is driven here.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,6 +19,7 @@ from windlass.agent.agent import Agent
 from windlass.agent.answering import find_question, list_undecided, post_answer
 from windlass.agent.control import ControlReceipt
 from windlass.agent.options import EarlierMessage, OnBusy, RunOptions
+from windlass.core.errors import NothingToDo, SessionBusy
 from windlass.core.events import RunStarted
 from windlass.core.fold.run import fold
 from windlass.core.limits import Limits, RaisedLimits
@@ -29,15 +31,20 @@ from windlass.journals.forking import fork as fork_session
 from windlass.ports import Journal
 from windlass.server.access import Caller, Role, full_session_name
 from windlass.server.errors import ApiError
-from windlass.server.owned_reading import read_recorded_facts, read_state
+from windlass.server.owned_reading import erase_session, read_recorded_facts, read_state
+from windlass.server.people import PeopleBook
 from windlass.server.quotas.admission import QuotaBook
 from windlass.server.session_directory import (
     OwnedSession,
     SessionCache,
     SessionDirectory,
     check_session_name,
+    no_such_session,
 )
 
+ERASE_WAIT_S = 10.0
+ERASE_TRIES = 100
+"""How long, and how often, a session whose run has just ended is tried to be deleted."""
 TAKEN_WAIT_S = 2.0
 """How long to wait for a driver to take a message."""
 
@@ -67,6 +74,10 @@ class RunControls(ABC):
         """Return a session of a list; None if it is gone, or the caller has no name for it."""
         return await self._directory.find_listed(caller, summary, role)
 
+    async def may_use_listed(self, caller: Caller, summary: SessionSummary, role: Role) -> bool:
+        """Return whether the caller may use a session of a list so, by all agents that it had."""
+        return await self._directory.may_use_listed(caller, summary, role)
+
     async def read_again(self, session: OwnedSession) -> OwnedSession:
         """Return a session as it is on record now. Raises ApiError 404 if it was deleted."""
         return await self._directory.read_again(session)
@@ -84,6 +95,11 @@ class RunControls(ABC):
     def quotas(self) -> QuotaBook:
         """Who may begin how many runs, for how much money."""
         return QuotaBook(self.journal, self.read_session_state)
+
+    @cached_property
+    def people(self) -> PeopleBook:
+        """Which groups people belong to, and who stands in for whom."""
+        return PeopleBook(self.journal)
 
     @abstractmethod
     def drive_soon(self, session: str, agent: str = "", *, consent: bool = False) -> None:
@@ -136,9 +152,10 @@ class RunControls(ABC):
         receipt = await control.raise_limits(self.journal, session.name, limits, by=by)
         return self._wake(receipt, session)
 
-    async def release(self, session: OwnedSession, reason: str = "released") -> bool:
-        """Release a run that this process drives, without ending it. Returns whether it did."""
-        return any(agent.release(session.name, reason) for agent in self.agents.values())
+    async def release(self, session: OwnedSession, reason: str = "") -> ControlReceipt:
+        """Move the open run of a session off its driver, wherever that is."""
+        by = session.caller.author
+        return await control.release(self.journal, session.name, reason, by=by)
 
     async def answer(
         self,
@@ -163,6 +180,7 @@ class RunControls(ABC):
                 reply,
                 digest=digest,
                 by=session.caller.author,
+                person=await self.people.verify(session.caller, root.summary.agent),
             )
         finally:
             # Also if another answer was faster: that one may still wait for a driver.
@@ -190,9 +208,57 @@ class RunControls(ABC):
         made = await fork_session(self.journal, session.name, at, name)
         return await self.find_session(session.caller, made, session.role)
 
+    async def erase(self, session: OwnedSession, *, cancel: bool = False) -> None:
+        """Delete a session, its messages, and the sessions that work for it, for good.
+
+        With `cancel`, an open run is ended first; else it refuses. Raises ApiError 403 for another
+        than the owner or an admin, 404 if it is gone, and 409 while a run is open, or if the
+        session works for another one.
+        """
+        if not session.caller.may_use(None, session.owner, session.summary.agent):
+            raise ApiError(
+                403, "not_owner", "Only the owner erases a session.", "Ask the owner or an admin."
+            )
+        if session.parent:
+            raise ApiError(
+                409,
+                "works_for_another",
+                "This session works for another one.",
+                f"Delete that one: {session.parent}",
+            )
+        if session.summary.outcome is None:
+            if not cancel:
+                raise _open_run_error()
+            await self._end_run(session)
+        if not await self._erase_when_free(session):
+            raise no_such_session(session.name)
+        self._sessions.forget(session.name)
+
+    async def _end_run(self, session: OwnedSession) -> None:
+        with suppress(NothingToDo, TimeoutError):
+            receipt = await self.cancel(session, "the session is deleted")
+            await receipt.taken(ERASE_WAIT_S)
+
+    async def _erase_when_free(self, session: OwnedSession) -> bool:
+        """Erase a session. A run that has just ended may be driven for another moment."""
+        for _ in range(ERASE_TRIES):
+            with suppress(SessionBusy):
+                return await erase_session(self.journal, session)
+            await asyncio.sleep(ERASE_WAIT_S / ERASE_TRIES)
+        raise _open_run_error()
+
     def _wake(self, receipt: ControlReceipt, session: OwnedSession) -> ControlReceipt:
         self.drive_soon(session.name, session.summary.agent)
         return receipt
+
+
+def _open_run_error() -> ApiError:
+    return ApiError(
+        409,
+        "session_busy",
+        "A run of this session has not ended.",
+        "Wait until it has, or delete the session with ?cancel=true.",
+    )
 
 
 SERVICE_KEY = "windlass_service"
@@ -230,6 +296,8 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits | None = None
     """Stricter limits than the agent's; those that are not stricter change nothing."""
     pinned: bool = False
+    tags: Mapping[str, str] = {}
+    """Keys and values of the caller's own."""
     priority: int = 0
     """A higher one begins first, and its requests go first."""
     trace: str = ""
@@ -243,6 +311,7 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
             "labels": self.labels,
             "pinned": self.pinned,
             "priority": self.priority,
+            "tags": self.tags,
             "trace": self.trace,
         }
         if self.earlier:

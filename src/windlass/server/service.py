@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from windlass.agent.agent import Agent
 from windlass.agent.call_previews import AskedQuestion, add_previews
+from windlass.agent.folder_store import FolderStore
 from windlass.agent.handles import RunHandle
 from windlass.agent.options import RunOptions, name_session
 from windlass.agent.parts import parts_of
@@ -27,6 +28,7 @@ from windlass.core.events import Delta, Event, Fact
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.core.reply_hold import visible_facts
+from windlass.core.retention import RetentionRules
 from windlass.core.session_summary import (
     PAGE_SESSIONS,
     UNFINISHED_STATES,
@@ -41,7 +43,13 @@ from windlass.core.work_folder import WorkFolder
 from windlass.ports import GivenJournal, Journal
 from windlass.server import owned_reading
 from windlass.server.access import Caller, Role, full_session_name, owner_prefix
-from windlass.server.background import BackgroundWork, OutsideSettings, begin_duties
+from windlass.server.background import (
+    BackgroundWork,
+    OutsideSettings,
+    begin_duties,
+    begin_retention,
+)
+from windlass.server.erasure import CallerEraser
 from windlass.server.errors import draining_error
 from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
@@ -69,6 +77,8 @@ from windlass.server.webhooks.sender import HookSender
 
 OLD_REPLIES_S = 3_600.0
 """How often replies that are kept for repeated requests are looked through."""
+ERASURES_S = 60.0
+"""How often erasures that could not be finished are continued."""
 IDLE_LOOK_S = 30.0
 """How often a session without a driver is looked at, besides notifications of what is written."""
 QUESTION_SESSIONS_MAX = 200
@@ -78,10 +88,13 @@ QUESTION_SESSIONS_MAX = 200
 class Service(RunControls):
     """Agents that anyone with a token can start, watch, answer and stop, from one journal."""
 
-    _has_begun = False
+    has_begun = False
+    """Whether the service does what it does by itself, such as to resume runs."""
     _is_draining = False
+    is_ready = False
+    """Whether new work should be sent here."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter per setting
         self,
         agents: Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]],
         *,
@@ -92,6 +105,7 @@ class Service(RunControls):
         drives: bool = True,
         engine: RunEngine | None = None,
         workspace: WorkspaceMode = "per-caller",
+        retention: RetentionRules | None = None,
     ) -> None:
         """Serve agents by their names.
 
@@ -100,7 +114,8 @@ class Service(RunControls):
         its name, besides the context of the token. `outside`: how people reach the service, and
         whom it may send webhooks to. `drives`: whether this process drives runs; if not, workers on
         the same journal do. `engine`: notifies those workers of runs, instead of driving them here.
-        `workspace`: `shared` lets all callers work in the folder of the agent. Raises ConfigError.
+        `workspace`: `shared` lets all callers work in the folder of the agent. `retention`: how
+        long sessions are kept; by default for ever. Raises ConfigError.
         """
         named = name_agents(agents)
         self._owns_journal = isinstance(journal, str | PurePath)
@@ -110,22 +125,29 @@ class Service(RunControls):
         self._drives = drives and engine is None
         self._engine = engine
         self._shares_workspace = workspace == "shared"
+        self._retention = retention or RetentionRules()
         self.limits = limits or ServiceLimits()
         self.outside = outside or OutsideSettings()
         self.tokens = TokenStore(self.journal)
-        self.frames = FrameEncoder()
         self.feed = SessionFeed(self.journal)
-        self.metrics = MetricsRegistry()
         self.background = BackgroundWork()
         self._sessions = SessionCache(self.journal, self._mask_facts)
         self._directory = SessionDirectory(self._sessions)
-        self.is_ready = False
-        """Whether new work should be sent here."""
 
     @cached_property
     def _recorded_agents(self) -> Mapping[str, Agent[Any]]:
         """The agents by the name that is recorded with their runs, which may be empty."""
         return {parts_of(agent).world.agent: agent for agent in self.agents.values()}
+
+    @cached_property
+    def frames(self) -> FrameEncoder:
+        """What writes events for streams, each once for all watchers."""
+        return FrameEncoder()
+
+    @cached_property
+    def metrics(self) -> MetricsRegistry:
+        """What the service counts."""
+        return MetricsRegistry()
 
     @cached_property
     def stored_replies(self) -> StoredReplies:
@@ -143,6 +165,17 @@ class Service(RunControls):
         return self.outside.make_sender()
 
     @cached_property
+    def folders(self) -> FolderStore | None:
+        """Where callers have their folders, on this machine or on a mount."""
+        folders = parts_of(next(iter(self.agents.values()))).world.folders
+        return folders if isinstance(folders, FolderStore) else None
+
+    @cached_property
+    def eraser(self) -> CallerEraser:
+        """What erases callers."""
+        return CallerEraser(self.journal, self.tokens, self.folders, self.drive_soon)
+
+    @cached_property
     def costs(self) -> CostBook:
         """What runs have cost."""
         return CostBook(self)
@@ -153,10 +186,10 @@ class Service(RunControls):
         Needs the event loop to run. Every server calls this; what has begun is not begun again.
         Raises ConfigError if a receiver of webhooks cannot be used.
         """
-        if self._has_begun:
+        if self.has_begun:
             return
         sender = self.hook_sender
-        self._has_begun = True
+        self.has_begun = True
         if self._drives:
             limits = WorkLimits(
                 runs=self.limits.runs_driven,
@@ -169,6 +202,8 @@ class Service(RunControls):
             self.background.start("worker", worker.run)
         self.background.repeat("old replies", self.stored_replies.remove_old, OLD_REPLIES_S)
         self.background.repeat("old uploads", self.uploads.remove_old, OLD_REPLIES_S)
+        begin_retention(self.background, self.journal, self._retention)
+        self.background.repeat("erasures", self.eraser.resume, ERASURES_S)
         begin_duties(self, sender)
         self.is_ready = True
 
@@ -235,7 +270,7 @@ class Service(RunControls):
         options: RunOptions = {
             **request.to_options(),
             "caller": owner,
-            "context": {**self._context_of(agent), **caller.context, SERVICE_KEY: True},
+            "context": {**self._context_of(agent), **caller.run_context, SERVICE_KEY: True},
             "drive": self._drives,
             "budgets": budgets,
             # The person whose machine this is works in the folder of the agent itself.
@@ -321,6 +356,7 @@ class Service(RunControls):
                 since=query.since,
                 until=query.until,
                 parent=source.parent,
+                tags=query.tags,
                 limit=limit,
                 cursor=cursor,
             )
@@ -329,9 +365,11 @@ class Service(RunControls):
             has_more = has_more or page.cursor is not None
             found.update((summary.session, summary) for summary in page)
         merged = make_page(sort_sessions(found.values()), limit)
-        if merged.cursor is None and has_more:
-            return SessionPage(merged, PagePlace.of(merged[-1]).to_cursor())
-        return merged
+        cursor = merged.cursor
+        if cursor is None and has_more:
+            cursor = PagePlace.of(merged[-1]).to_cursor()
+        usable = [one for one in merged if await self.may_use_listed(caller, one, role)]
+        return SessionPage(usable, cursor)
 
     async def list_open(self, caller: Caller, limit: int) -> SessionPage:
         """Return the latest of the caller's sessions whose last run has not ended."""

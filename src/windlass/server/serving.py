@@ -15,19 +15,20 @@ import signal
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 
 import windlass.server.lazy_sockets as sockets
 from windlass.core.errors import ConfigError
+from windlass.http.urls import is_loopback
 from windlass.logs import get_logger
 from windlass.server.dispatch import Dispatcher
 from windlass.server.guard import (
     LOOPBACK_NAMES,
     AccessRules,
     Authenticator,
-    is_loopback,
+    find_origin,
+    find_prefix,
     read_network,
 )
 from windlass.server.jwt_tokens import JwtOptions, make_jwt_authenticator
@@ -71,7 +72,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     origins: tuple[str, ...] = ()
     """Other sites whose pages may call the service."""
     proxies: tuple[str, ...] = ()
-    """Addresses and networks of proxies whose `X-Forwarded-Proto` and `X-Forwarded-For` count."""
+    """Addresses and networks of proxies whose `X-Forwarded-Proto`, `-For` and `-Prefix` count."""
     jwt: JwtOptions | None = None
     """An identity provider whose tokens are accepted as well."""
     drain_delay_s: float = 0.0
@@ -82,6 +83,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
         Also if a proxy, a name or an origin is not one, because it would never fit a request.
         """
+        find_prefix(self.public_url)
         for proxy in self.proxies:
             read_network(proxy)
         for host in self.hosts:
@@ -125,7 +127,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
         names = dict.fromkeys((*LOOPBACK_NAMES, self.host, f"[{self.host}]", *self.hosts))
         return AccessRules(
             hosts=tuple(names),
-            own_origin=find_origin(self.public_url),
+            public_url=self.public_url,
             origins=self.origins,
             proxies=self.proxies,
         )
@@ -136,13 +138,6 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
             return self.public_url.rstrip("/")
         # Every address of this machine, which is no address to open.
         return address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-
-
-def find_origin(url: str) -> str:
-    """Return the origin of an address, as browsers write it; empty if it has none."""
-    parts = urlsplit(url)
-    is_web = parts.scheme in ("http", "https") and parts.hostname
-    return f"{parts.scheme}://{parts.netloc.lower()}" if is_web else ""
 
 
 async def serve(

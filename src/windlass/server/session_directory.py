@@ -2,8 +2,10 @@
 
 Invariant: a session of another owner does not exist for a caller: the error is the same as for a
 name that no session has. The session of a sub-agent belongs to the owner of the run that it works
-for. Only this module makes an `OwnedSession`, and the service reads, follows and changes a session
-through one alone, so that no protocol can check one name and use another.
+for. A grant opens a session if it covers every agent that has worked in it: the last one would open
+the runs of those before it. Only this module makes an `OwnedSession`, and the service reads,
+follows and changes a session through one alone, so that no protocol can check one name and use
+another.
 
 A session is read from the beginning once, and then only what is new. Everything that is kept here
 can be forgotten at any time, because the journal has it.
@@ -18,14 +20,13 @@ from typing import final
 from msgspec.structs import replace
 
 from windlass.core.errors import JournalCorrupt
-from windlass.core.events import Fact, RunStarted, SessionImported
+from windlass.core.events import Fact, RunQueued, RunStarted, SessionImported
 from windlass.core.fold.run import apply_fact, make_title
 from windlass.core.projection.project import apply_event
 from windlass.core.projection.view import Projection
-from windlass.core.session_summary import SessionQuery, SessionSummary, row_of
+from windlass.core.session_summary import TRIAL_PREFIX, SessionQuery, SessionSummary, row_of
 from windlass.core.state import State
 from windlass.core.work_folder import WorkFolder
-from windlass.evaluation.forks import TRIAL_PREFIX
 from windlass.logs import get_logger
 from windlass.ports import Journal
 from windlass.server.access import ALL_AGENTS, Caller, Role, full_session_name
@@ -48,6 +49,8 @@ class KnownSession:
     """What its facts add up to, as they are on record."""
     projection: Projection
     """Of the facts as they may be shown."""
+    last: Fact | None = None
+    """The last fact, as it is on record."""
     title: str = ""
     """As it may be shown."""
     owner: str = ""
@@ -58,6 +61,8 @@ class KnownSession:
     """The folder of the owner's own that the session works in, if it has one."""
     labels: dict[int, str] = field(default_factory=dict[int, str])
     """By the number of a run: what its costs are counted under, as its context says."""
+    agents: set[str] = field(default_factory=set[str])
+    """Those of all runs."""
 
     @property
     def summary(self) -> SessionSummary:
@@ -76,8 +81,11 @@ class KnownSession:
         """
         for fact, shown in zip(facts, masked, strict=True):
             self.state = apply_fact(self.state, fact)
+            self.last = fact
             self.projection = apply_event(self.projection, shown)
-            if isinstance(shown, RunStarted):
+            if isinstance(shown, RunQueued):
+                self._note_caller(shown)
+            elif isinstance(shown, RunStarted):
                 self._note_run(shown)
             elif isinstance(shown, SessionImported):
                 # The file does not prove what it says about its caller.
@@ -85,13 +93,18 @@ class KnownSession:
                 self.parent = ""
                 self.folder = None
 
+    def _note_caller(self, accepted: RunQueued | RunStarted) -> None:
+        if label := accepted.context.get("label"):
+            self.labels[accepted.run] = str(label)
+        self.agents.add(accepted.agent)
+        if self.state.runs == 1:
+            self.owner = accepted.caller
+
     def _note_run(self, started: RunStarted) -> None:
-        if label := started.context.get("label"):
-            self.labels[started.run] = str(label)
+        self._note_caller(started)
         self.folder = started.folder
         self.title = self.title or make_title(started.prompt)
         if self.state.runs == 1:
-            self.owner = started.caller
             self.parent = started.parent.rpartition("/")[0]
 
 
@@ -132,13 +145,17 @@ class SessionCache:
 
     async def _read(self, session: str) -> KnownSession | None:
         known = self._known.get(session)
-        after = known.state.seq if known is not None else 0
-        facts = list(await self._journal.read(session, after))
+        last = known.last if known is not None else None
+        # With the last fact that is known: if it is not there, the session was deleted.
+        facts = list(await self._journal.read(session, last.seq - 1 if last is not None else 0))
+        if last is not None and (not facts or facts[0] != last):
+            self.forget(session)
+            return await self._read(session)
         # Others may have read it meanwhile: only facts that are new to it are added.
         known = self._known.get(session) or KnownSession(State(session), Projection(session))
         if facts and facts[0].seq > known.state.seq + 1:
-            # It was forgotten meanwhile, or deleted and begun again.
-            self._known.pop(session, None)
+            # It was forgotten meanwhile.
+            self.forget(session)
             return await self._read(session)
         new = [fact for fact in facts if fact.seq > known.state.seq]
         known.add_facts(new, self._mask_facts(known.state.agent, new))
@@ -226,10 +243,24 @@ class SessionDirectory:
                 return found
         return None
 
+    async def may_use_listed(self, caller: Caller, summary: SessionSummary, role: Role) -> bool:
+        """Return whether the caller may use a session of a list so, by all agents that it had."""
+        if not caller.may_use(role, summary.caller, summary.agent):
+            return False
+        # The row names the last agent. Another one is possible only before it.
+        if summary.runs <= 1 or caller.may_use(role, summary.caller, ALL_AGENTS):
+            return True
+        with suppress(JournalCorrupt):
+            return await self.find_listed(caller, summary, role) is not None
+        return False
+
     async def find_lists(
         self, caller: Caller, role: Role, query: SessionQuery
     ) -> list[SessionQuery]:
-        """Return the lists that have all sessions that the caller may use so, and no others."""
+        """Return the lists that have all sessions that the caller may use so.
+
+        Those of granted agents may have others too: see `may_use_listed`.
+        """
         granted = caller.list_granted_agents(role)
         if caller.is_admin or ALL_AGENTS in granted:
             return [query]
@@ -280,7 +311,7 @@ class SessionDirectory:
     ) -> OwnedSession | None:
         """Return the handle of a session; None if the caller may not use it so."""
         top = await self._find_top(known)
-        if not caller.may_use(role, top.owner, top.summary.agent):
+        if not caller.may_use(role, top.owner, top.summary.agent, *top.agents):
             return None
         return _make_handle(caller, known, top.owner, role)
 

@@ -38,6 +38,8 @@ class StoredReply(msgspec.Struct, frozen=True):
     body: bytes = b""
     headers: dict[str, str] = {}
     content_type: str = ""
+    owner: str = ""
+    """Whose request it is."""
 
     def to_reply(self) -> HttpReply:
         headers = {**self.headers, "Idempotent-Replayed": "true"}
@@ -80,12 +82,14 @@ class StoredReplies:
             )
         name = hashlib.sha256(msgspec.json.encode([request.owner, request.place, key])).hexdigest()
         digest = hashlib.sha256(request.body).hexdigest()
-        claim = await self._claim(name, digest, can_join=request.can_join)
+        claim = await self._claim(name, digest, request.owner, can_join=request.can_join)
         if isinstance(claim, HttpReply):
             return claim
-        return await self._do_work(claim, digest, work, can_join=request.can_join)
+        return await self._do_work(claim, digest, work, request)
 
-    async def _claim(self, name: str, digest: str, *, can_join: bool) -> SharedRecord | HttpReply:
+    async def _claim(
+        self, name: str, digest: str, owner: str, *, can_join: bool
+    ) -> SharedRecord | HttpReply:
         """Return the record that stands for this request, or the reply of an earlier one."""
         while True:
             found = await self._records.get_record(KIND, name)
@@ -96,7 +100,7 @@ class StoredReplies:
                 if reply is not None:
                     return reply
                 version = found.version
-            pending = msgspec.json.encode(StoredReply(digest, self._now()))
+            pending = msgspec.json.encode(StoredReply(digest, self._now(), owner=owner))
             with suppress(RecordConflict):
                 return await self._records.put_record(KIND, name, pending, version)
 
@@ -125,7 +129,7 @@ class StoredReplies:
         return None
 
     async def _do_work(
-        self, claim: SharedRecord, digest: str, work: Work, *, can_join: bool
+        self, claim: SharedRecord, digest: str, work: Work, request: KeyedRequest
     ) -> Reply:
         try:
             reply = await work()
@@ -134,7 +138,7 @@ class StoredReplies:
             await self._forget(claim)
             raise
         if not isinstance(reply, HttpReply) or reply.status >= SERVER_ERRORS:
-            if not can_join or isinstance(reply, HttpReply):
+            if not request.can_join or isinstance(reply, HttpReply):
                 await self._forget(claim)
             return reply
         stored = StoredReply(
@@ -144,6 +148,7 @@ class StoredReplies:
             reply.encode_body(),
             dict(reply.headers),
             reply.content_type,
+            request.owner,
         )
         with suppress(RecordConflict):
             await self._records.put_record(
@@ -157,10 +162,17 @@ class StoredReplies:
 
     async def remove_old(self) -> None:
         """Forget the keys of yesterday."""
+        now = self._now()
+        await self._remove_where(lambda known: now - known.at > KEPT_S)
+
+    async def remove_of(self, owner: str) -> None:
+        """Forget all replies to a caller."""
+        await self._remove_where(lambda known: known.owner == owner)
+
+    async def _remove_where(self, is_unwanted: Callable[[StoredReply], bool]) -> None:
         after = ""
         while page := await self._records.list_records(KIND, after):
             for record in page:
-                known = msgspec.json.decode(record.data, type=StoredReply)
-                if self._now() - known.at > KEPT_S:
+                if is_unwanted(msgspec.json.decode(record.data, type=StoredReply)):
                     await self._forget(record)
             after = page[-1].name

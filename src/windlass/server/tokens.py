@@ -42,7 +42,7 @@ BROWSER_RENEW_S = 3_600.0
 CACHE_S = 3.0
 """How long a token is not looked up again: a revoked one keeps working at most this long."""
 SIGN_INS_PER_S, SIGN_INS_AT_ONCE = 1 / 60, 20
-"""How often a token signs browsers in: each one is kept for days, and has limits of its own."""
+"""How often a token signs browsers in: each one is kept for days."""
 DEFAULT_ROLES: tuple[Role, ...] = ("watch", "start", "answer")
 CONTEXT_BYTES_MAX = 16_384
 _TOKEN = re.compile(r"wl_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
@@ -88,10 +88,8 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.id
 
     def to_caller(self) -> Caller:
-        roles = frozenset(self.roles)
-        return Caller(
-            self.caller, roles, self.id, self.context, person=self.person, grants=self.grants
-        )
+        own = self.id, self.context, None, self.person, self.grants, self.by_token
+        return Caller(self.caller, frozenset(self.roles), *own)
 
     def has_expired(self, now: float) -> bool:
         return self.expires is not None and now >= self.expires

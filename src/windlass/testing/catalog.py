@@ -1,6 +1,6 @@
 """The conformance suite for journals that list and delete their sessions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from msgspec.structs import replace
@@ -10,10 +10,12 @@ from windlass.core.events import Fact, NoteGiven, RunEnded, RunStarted
 from windlass.core.fold.run import fold
 from windlass.core.messages import TextPart
 from windlass.core.session_summary import (
+    TAGS_KEY,
     UNFINISHED_STATES,
     SessionSummary,
     row_of,
 )
+from windlass.journals.codec import first_hash
 from windlass.ports import Journal
 from windlass.testing.journals import (
     SESSION,
@@ -32,6 +34,7 @@ def run_facts(
     caller: str = "",
     parent: str = "",
     prompt: str = "Go.",
+    tags: Mapping[str, str] | None = None,
     ended: bool = True,
     at: float = 1e9,
 ) -> list[Fact]:
@@ -39,7 +42,16 @@ def run_facts(
     first = facts_of_every_kind()[0]
     assert isinstance(first, RunStarted)
     words = (TextPart(prompt),)
-    started = replace(first, prompt=words, agent=agent, caller=caller, parent=parent, seq=1, at=at)
+    started = replace(
+        first,
+        prompt=words,
+        agent=agent,
+        caller=caller,
+        parent=parent,
+        context={TAGS_KEY: dict(tags or {})},
+        seq=1,
+        at=at,
+    )
     return [started, RunEnded("completed", seq=2, at=at)] if ended else [started]
 
 
@@ -161,6 +173,26 @@ class SessionCatalogConformance(JournalSuite):
         assert names_of(await journal.sessions(agent="nobody")) == []
 
     @on_a_journal
+    async def test_sessions_are_found_by_their_tags(self, journal: Journal) -> None:
+        """Each tag counts as a whole, whatever characters are in its value."""
+        given = {
+            "a": {"team": "billing", "env": "test"},
+            "b": {"team": "billing 2", "x.env": "test"},
+            "c": {"team": "100%_'\"=🦦"},
+            "d": {},
+        }
+        for at, (name, tags) in enumerate(given.items()):
+            await append_facts(journal, name, run_facts(tags=tags, at=400.0 - at))
+        assert {one.session: dict(one.tags) for one in await journal.sessions()} == given
+        for name, tags in given.items():
+            if tags:
+                assert names_of(await journal.sessions(tags=tags)) == [name]
+        assert names_of(await journal.sessions(tags={"env": "test"})) == ["a"]
+        assert names_of(await journal.sessions(tags={"team": "billing"})) == ["a"]
+        assert names_of(await journal.sessions(tags={"team": "bill"})) == []
+        assert names_of(await journal.sessions(tags={"env": "test", "team": "x"})) == []
+
+    @on_a_journal
     async def test_pages_have_one_order(self, journal: Journal) -> None:
         """The last change first, then by name; all sessions once, whatever the size of a page."""
         for number in range(7):
@@ -236,6 +268,24 @@ class SessionCatalogConformance(JournalSuite):
         assert sorted(names_of(await two.sessions())) == ["a/own", "ab", "ab/c1_0"]
         assert not await two.is_leased("a/c1_0")
         assert not await one.delete("a")
+
+    @on_two_journals
+    async def test_a_deleted_session_leaves_a_tombstone(self, one: Journal, two: Journal) -> None:
+        """A deletion is told from a loss, and the name may be used again."""
+        for name in ("a", "a/c1_0", "b"):
+            await append_facts(one, name, run_facts(parent="a/c1_0" if "/" in name else ""))
+        first = first_hash("a", run_facts()[0])
+        assert await two.find_tombstone("a") is None
+        assert await one.delete("a", erase=True)
+        assert await one.delete("b")
+        for name, erased in (("a", True), ("a/c1_0", True), ("b", False)):
+            tombstone = await two.find_tombstone(name)
+            assert tombstone is not None
+            assert tombstone.erased is erased
+        assert await two.find_tombstone("other", first) == await two.find_tombstone("a")
+        assert await two.find_tombstone("other") is None
+        await append_facts(two, "a", run_facts(at=99.0))
+        assert await one.verify("a") == []
 
     @on_two_journals
     async def test_old_sessions_are_pruned_with_those_that_work_for_them(

@@ -21,6 +21,7 @@ from windlass.core.mail import (
     PauseMail,
     PromptMail,
     RaiseLimitsMail,
+    ReleaseMail,
     SteerMail,
 )
 from windlass.core.messages import ImagePart, TextPart
@@ -73,6 +74,7 @@ class MailboxConformance(AnswerConformance):
             CancelMail(run=1, reason="not needed"),
             PauseMail(run=2, reason="lunch"),
             ContinueMail(run=2),
+            ReleaseMail(run=2, opening=7, reason="drain"),
             RaiseLimitsMail(run=3, limits=RaisedLimits(usd="0.10", steps=9)),
         ]
         for nth, message in enumerate(messages, 1):
@@ -288,6 +290,9 @@ class MailboxConformance(AnswerConformance):
             listed = list(await journal.list_mailed(5))
             assert listed == ["alpha 0", "beta 0", "nobody", "alpha 1", "beta 1"]
             assert len(await journal.list_mailed(200)) == len(queued) + 3
+            queues = (await journal.read_fleet()).queues
+            counts = [(queue.caller, queue.prompts) for queue in queues]
+            assert counts == [("alpha", len(queued)), ("beta", 2), ("", 1)]
 
     @on_two_journals
     async def test_mail_that_facts_carry_is_not_in_the_way(

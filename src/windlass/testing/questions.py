@@ -4,19 +4,29 @@ import asyncio
 
 from msgspec.structs import replace
 
-from windlass.core.errors import ConfigError, NothingToDo, QuestionDecided
-from windlass.core.events import CallAnswered, CallJudged, Fact, MailRefused, RunEnded
+from windlass.core.errors import AnswerNotQualified, ConfigError, NothingToDo, QuestionDecided
+from windlass.core.events import (
+    AnswerCounted,
+    CallAnswered,
+    CallJudged,
+    Fact,
+    MailRefused,
+    RunEnded,
+)
 from windlass.core.mail import AnswerMail, MailReceipt
 from windlass.core.verdicts import (
     CLOCK,
     EXPIRED_DENIAL,
     Allow,
     AllowAlways,
+    Approval,
     Ask,
     Decision,
     Deny,
     Modify,
     PersonAnswer,
+    Starter,
+    VerifiedPerson,
 )
 from windlass.ports import Journal
 from windlass.testing.journals import (
@@ -43,6 +53,14 @@ def _answer(
     verdict: PersonAnswer, call_id: str = "a", digest: str = DIGEST, session: str = ""
 ) -> AnswerMail:
     return AnswerMail(run=1, call_id=call_id, digest=digest, verdict=verdict, session=session)
+
+
+def _person(name: str, role: str = "finance") -> VerifiedPerson:
+    return VerifiedPerson(name, name, (role,), origin="page, 192.0.2.7")
+
+
+def _agree(name: str, role: str = "finance") -> AnswerMail:
+    return replace(_answer(Allow()), person=_person(name, role))
 
 
 async def _decision_of(journal: Journal, session: str = SESSION) -> Decision | None:
@@ -94,6 +112,51 @@ class AnswerConformance(JournalSuite):
         assert (letter.number, letter.at) == (accepted.number, accepted.at)
         assert decision is not None
         assert (decision.by, decision.at) == (letter.by, letter.at)
+
+    @on_two_journals
+    async def test_a_question_for_two_people_is_decided_by_the_second_of_them(
+        self, one: Journal, two: Journal
+    ) -> None:
+        """G10: who does not qualify is refused, and nobody counts twice."""
+        approval = Approval("finance", 2, not_starter=True)
+        question = Ask("May I?", approvals=(approval,), starter=Starter("ann", "ann"))
+        await append_facts(one, SESSION, [CallJudged("a", question, digest=DIGEST, seq=1, at=1.0)])
+        for message in (_answer(Allow()), _answer(Deny("no")), _agree("ann"), _agree("eve", "it")):
+            by = message.person.name if message.person else "owner"
+            refusal = await error_of(two.post_mail(SESSION, message, by=by))
+            assert isinstance(refusal, AnswerNotQualified)
+        first = await two.post_mail(SESSION, _agree("bea"), by="bea")
+        assert await _decision_of(one) is None
+        assert isinstance(await error_of(one.post_mail(SESSION, _agree("bea"))), NothingToDo)
+        receipt = await one.post_mail(SESSION, _agree("carl"), by="carl")
+        assert await _decision_of(two) == Decision("allow", "carl", receipt.at)
+        late = await error_of(two.post_mail(SESSION, _agree("dora"), by="dora"))
+        assert isinstance(late, QuestionDecided)
+        bea, carl = _person("bea"), _person("carl")
+        counted = AnswerCounted("a", Allow(), DIGEST, "bea", 1, first.at, person=bea)
+        answered = CallAnswered(
+            "a", Allow(), DIGEST, "carl", mail=2, accepted_at=receipt.at, person=carl
+        )
+        await append_facts(one, SESSION, [_placed(counted, 2), _placed(answered, 3)])
+        assert not await two.read_questions(SESSION)
+
+    @on_two_journals
+    async def test_one_no_decides_and_an_answer_that_a_fact_refuses_is_not_counted(
+        self, one: Journal, two: Journal
+    ) -> None:
+        """G10: of three people who have to agree, the first is refused by the driver."""
+        question = Ask("May I?", approvals=(Approval(people=3),))
+        await append_facts(one, SESSION, [CallJudged("a", question, digest=DIGEST, seq=1, at=1.0)])
+        await two.post_mail(SESSION, _agree("bea"), by="bea")
+        await append_facts(one, SESSION, [_placed(MailRefused(1, "answer", "no"), 2)])
+        (row,) = await two.read_questions(SESSION)
+        assert not row.answers
+        await two.post_mail(SESSION, _agree("bea"), by="bea")
+        denial = replace(_agree("carl"), verdict=Deny("too much"))
+        await one.post_mail(SESSION, denial, by="carl")
+        decision = await _decision_of(two)
+        assert decision is not None
+        assert (decision.answer, decision.by) == ("deny", "carl")
 
     @on_a_journal
     async def test_an_answer_is_for_exactly_the_arguments_that_were_shown(

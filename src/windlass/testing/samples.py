@@ -9,6 +9,7 @@ from windlass.core.context_facts import UndoneCall
 from windlass.core.control_facts import NestedQuestion
 from windlass.core.errors import Fault
 from windlass.core.events import (
+    AnswerCounted,
     AnswerForwarded,
     AttemptFailed,
     AttemptStarted,
@@ -26,11 +27,14 @@ from windlass.core.events import (
     LookupsPlanned,
     MailRefused,
     NoteGiven,
+    PromptWithdrawn,
+    ReleaseAsked,
     ReplyJudged,
     Reservation,
     RunContinued,
     RunEnded,
     RunPaused,
+    RunQueued,
     RunReleased,
     RunResumed,
     RunStarted,
@@ -60,7 +64,18 @@ from windlass.core.messages import (
     UserMessage,
 )
 from windlass.core.setup import Compaction, Hydration, ModelInfo, Price, Reference, Setup, digest
-from windlass.core.verdicts import Allow, Ask, Deny, Grant, InvalidCall, Modify
+from windlass.core.verdicts import (
+    Allow,
+    Approval,
+    Ask,
+    Deny,
+    Grant,
+    InvalidCall,
+    LentRoles,
+    Modify,
+    Starter,
+    VerifiedPerson,
+)
 
 
 def note_facts(first: int, last: int, text: str = "note") -> list[Fact]:
@@ -106,7 +121,9 @@ def facts_of_every_kind() -> list[Fact]:
             AttemptStarted(2, 1, "m:x", SAMPLE_RESERVATION, landing=True),
             StepProposed(AssistantMessage((TextPart("Sent."),)), "end", Charge("m:x")),
             ReplyJudged(Allow()),
+            PromptWithdrawn(2, by="ann", mail=9),
             RunEnded("completed", "done", partial=""),
+            *_queued_facts(),
             *_second_run_facts(),
         ]
     )
@@ -137,8 +154,9 @@ def _control_facts() -> list[Fact]:
         RunPaused("used up", cause="budget", needed=Amount(Decimal("0.01"), 20)),
         LimitsRaised(RaisedLimits(tokens=5_000_000), mail=5),
         AnswerForwarded("s/a", "c1_0", by="ann", mail=6),
+        ReleaseAsked("drain", by="ann", mail=7),
         RunPaused("parked: 2 drivers died while look ran", by="helper", cause="deaths"),
-        RunContinued(by="ann", mail=7),
+        RunContinued(by="ann", mail=8),
     ]
 
 
@@ -161,7 +179,15 @@ def _second_run_facts() -> list[Fact]:
     paid = Charge("m:child", "subagent", Usage(3, 1), Decimal("0.0001"))
     return [
         RunStarted(
-            2, prompt, None, "ann", trusted, pinned=True, parent="above/c1_0", agent="porter"
+            2,
+            prompt,
+            None,
+            "ann",
+            trusted,
+            pinned=True,
+            parent="above/c1_0",
+            agent="porter",
+            mail=3,
         ),
         KnowledgeRecalled("Ann is a dentist.", ("private",)),
         LookupsPlanned((ToolCall("h2_0", "look", '{"at":"notes.txt"}'),)),
@@ -173,12 +199,70 @@ def _second_run_facts() -> list[Fact]:
             "ann",
             Grant("look", pattern="look(n*)"),
         ),
+        *_approval_facts(),
         CallStarted("h2_0", "key-h"),
         *_waiting_facts(),
         CallFinished("h2_0", ToolResult.from_text("value", "Be quick."), (paid,)),
         AttemptStarted(3, 1, "m:x", SAMPLE_RESERVATION),
         RunEnded("failed", "why", Fault("bug", "oh"), "Al", charge=SAMPLE_CHARGE, charges=(paid,)),
         *_undo_facts(),
+    ]
+
+
+def _approval_facts() -> list[Fact]:
+    """Return a permission that is taken back for a question, to which two people agree."""
+    return [
+        CallJudged("h2_0", _ask_two_people()),
+        AnswerCounted(
+            "h2_0",
+            Modify({"at": "letters"}, "not the notes"),
+            digest({"at": "notes"}),
+            "bea",
+            mail=10,
+            accepted_at=5.0,
+            signature="k1.sig",
+            person=_sample_person("bea"),
+        ),
+        CallAnswered(
+            "h2_0",
+            Allow(),
+            digest({"at": "letters"}),
+            "carl",
+            mail=11,
+            accepted_at=6.0,
+            person=_sample_person("carl"),
+        ),
+    ]
+
+
+def _ask_two_people() -> Ask:
+    """Return a question that two people of a group have to agree to."""
+    approval = Approval("finance", 2, not_starter=True, expires_after_s=60.0, escalate_to="board")
+    return Ask("May I?", "r", 60.0, None, (approval,), 4.0, Starter("ann", "ann"))
+
+
+def _sample_person(name: str) -> VerifiedPerson:
+    """Return a person of the group that has to agree."""
+    lent = (LentRoles("dora", ("board",)),)
+    return VerifiedPerson(name, name, ("finance",), lent, "page, 192.0.2.7")
+
+
+def _queued_facts() -> list[Fact]:
+    """Return what happens to the second run before a driver begins it."""
+    return [
+        RunQueued(
+            2,
+            3,
+            caller="ann",
+            agent="porter",
+            key="order-7",
+            digest="digest",
+            session_id="5e551",
+            labels=("private",),
+            context={"tenant": "north"},
+        ),
+        RunPaused("", by="ann"),
+        RunContinued(by="bob"),
     ]
 
 

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
         ArtifactStore as ArtifactStore,
         MemoryArtifacts as MemoryArtifacts,
     )
-    from windlass.tools.breaker import CircuitBreaker as CircuitBreaker
+    from windlass.tools.breaker import (
+        CircuitBreaker as CircuitBreaker,
+        ToolUnavailable as ToolUnavailable,
+    )
     from windlass.tools.browser.browser_tools import browser_tools as browser_tools
     from windlass.tools.browser.page_secrets import PageSecret as PageSecret
     from windlass.tools.browser.session import BrowserLimits as BrowserLimits
@@ -66,7 +69,6 @@ if TYPE_CHECKING:
     from windlass.tools.shell.tiers import Container as Container, RemoteMachine as RemoteMachine
     from windlass.tools.todo import todo_tool as todo_tool
     from windlass.tools.toolbox import Toolbox as Toolbox
-    from windlass.tools.unavailable import ToolUnavailable as ToolUnavailable
     from windlass.tools.web.fetch import fetch_tool as fetch_tool
     from windlass.tools.web.web_search import (
         SearchEndpoint as SearchEndpoint,
@@ -77,7 +79,7 @@ if TYPE_CHECKING:
 
 LAZY_MODULES: LazyModules = {
     "windlass.tools.artifacts": "ArtifactStore MemoryArtifacts",
-    "windlass.tools.breaker": "CircuitBreaker",
+    "windlass.tools.breaker": "CircuitBreaker ToolUnavailable",
     "windlass.tools.browser.browser_tools": "browser_tools",
     "windlass.tools.browser.page_secrets": "PageSecret",
     "windlass.tools.browser.session": "BrowserLimits",
@@ -100,7 +102,6 @@ LAZY_MODULES: LazyModules = {
     "windlass.tools.shell.tiers": "Container RemoteMachine",
     "windlass.tools.todo": "todo_tool",
     "windlass.tools.toolbox": "Toolbox",
-    "windlass.tools.unavailable": "ToolUnavailable",
     "windlass.tools.web.fetch": "fetch_tool",
     "windlass.tools.web.web_search": "SearchEndpoint SearchHit WebSearch web_search_tool",
 }

@@ -1,12 +1,16 @@
 """A circuit breaker: calls to an endpoint that keeps failing are rejected for a while.
 
-Invariant: only failures of the endpoint count. The model's mistakes, cancels and the breaker's own
-rejections do not. The time is passed in, so that tests can use virtual time.
+Invariant: only failures of the endpoint count, and only these are retried. The model's mistakes,
+cancels and the breaker's own rejections do not: a path that does not exist is the model's mistake,
+and a retry would not help. The time is passed in, so that tests can use virtual time.
 """
 
+import errno
 from typing import Literal
 
 import msgspec
+
+from windlass.core.errors import WindlassError
 
 Admission = Literal["call", "probe"]
 EndpointVerdict = Literal["worked", "failed", "nothing"]
@@ -62,3 +66,42 @@ class CircuitBreaker(msgspec.Struct):
     def wait_s(self, now: float) -> float:
         """Return the seconds until the next probe is admitted."""
         return 0.0 if self._open_until is None else max(0.0, self._open_until - now)
+
+
+class ToolUnavailable(WindlassError):
+    """Raised by a tool if something that it needs is down. The same call may work later."""
+
+
+_ARGUMENT_ERRORS = (
+    ValueError,  # Some HTTP clients raise it, as an OSError, for an invalid URL.
+    FileExistsError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+    ProcessLookupError,
+)
+_PATH_ERRNOS = frozenset(
+    (errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTEMPTY, errno.EXDEV)
+)
+# Numbers, because the names would load the package `http` with every import of Windlass.
+_TEMPORARY_STATUSES = frozenset((408, 429))
+_CLIENT_ERRORS = range(400, 500)
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """Whether the infrastructure failed, so that the same call may work later."""
+    if isinstance(error, ToolUnavailable | ConnectionError | TimeoutError):
+        return True
+    if not isinstance(error, OSError) or isinstance(error, _ARGUMENT_ERRORS):
+        return False
+    return error.errno not in _PATH_ERRNOS and not _is_client_error(error)
+
+
+def _is_client_error(error: OSError) -> bool:
+    """Whether an HTTP server answered with a 4xx status that a retry would not change."""
+    response = getattr(error, "response", None)
+    status = getattr(error, "code", getattr(response, "status_code", None))
+    if not isinstance(status, int) or status in _TEMPORARY_STATUSES:
+        return False
+    return status in _CLIENT_ERRORS

@@ -14,10 +14,9 @@ from windlass.tools.attempts import (
     ToolStopped,
     ToolTimedOut,
 )
-from windlass.tools.breaker import EndpointVerdict
+from windlass.tools.breaker import EndpointVerdict, is_unavailable
 from windlass.tools.function import Tool
 from windlass.tools.results import error_message, error_text, is_large, strip_result, to_content
-from windlass.tools.unavailable import is_unavailable
 
 _log = get_logger(__name__)
 
@@ -62,7 +61,12 @@ def build_result(tool: Tool[..., Any], outcome: AttemptOutcome, attempts: int) -
         case ToolReturned(ToolResult() as result):
             return strip_result(result)
         case ToolReturned(value):
-            return _build_value_result(tool, value)
+            try:
+                return ToolResult("value", to_content(value))
+            except TypeError as error:
+                log_tool_error(tool.name, "returned a result that cannot be shown", error)
+                text = f"{tool.name} ran, but its result cannot be shown: {error}"
+                return ToolResult.from_text("error", text)
         case ToolRaised(ModelRetry() as retry):
             return ToolResult.from_text("error", error_message(retry) or "Try another way.")
         case ToolRaised(error):
@@ -88,16 +92,6 @@ async def build_result_off_loop(
     if isinstance(outcome, ToolReturned) and is_large(outcome.value):
         return await asyncio.to_thread(build_result, tool, outcome, attempts)
     return build_result(tool, outcome, attempts)
-
-
-def _build_value_result(tool: Tool[..., Any], value: object) -> ToolResult:
-    try:
-        return ToolResult("value", to_content(value))
-    except TypeError as error:
-        log_tool_error(tool.name, "returned a result that cannot be shown", error)
-        return ToolResult.from_text(
-            "error", f"{tool.name} ran, but its result cannot be shown: {error}"
-        )
 
 
 def _build_late_result(

@@ -186,14 +186,6 @@ class ToolParameter(msgspec.Struct, frozen=True):
     def is_required(self) -> bool:
         return self.default is _EMPTY
 
-    def convert_argument(self, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as annotated
-        """Return the argument in its Python type, or the default; raises ArgumentMismatch."""
-        if self.name in arguments:
-            return self.argument_type.convert_value(self.name, arguments[self.name])
-        if self.is_required:
-            raise ArgumentMismatch(self.name, "is required and missing")
-        return self.default
-
 
 class ToolSignature(msgspec.Struct, frozen=True):
     """How to call a function with the arguments that a model wrote."""
@@ -221,9 +213,16 @@ class ToolSignature(msgspec.Struct, frozen=True):
         """
         if self.parameters is None:
             return dict(arguments)
-        return {
-            parameter.name: parameter.convert_argument(arguments) for parameter in self.parameters
-        }
+        converted: dict[str, Any] = {}
+        for one in self.parameters:
+            if one.name in arguments:
+                value = one.argument_type.convert_value(one.name, arguments[one.name])
+            elif one.is_required:
+                raise ArgumentMismatch(one.name, "is required and missing")
+            else:
+                value = one.default
+            converted[one.name] = value
+        return converted
 
 
 def read_signature(function: ToolFunction, tool: str) -> ToolSignature:

@@ -33,7 +33,7 @@ from windlass.tools.attempts import (
     ToolStopped,
     ToolTimedOut,
 )
-from windlass.tools.breaker import CircuitBreaker, EndpointVerdict
+from windlass.tools.breaker import CircuitBreaker, EndpointVerdict, is_unavailable
 from windlass.tools.call_changes import build_undo_tool, preview_call, take_snapshot
 from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolFunction, as_tool, bind_tool
 from windlass.tools.outcomes import (
@@ -50,7 +50,6 @@ from windlass.tools.results import clip_result
 from windlass.tools.run_context import ProgressRelay, RunContext
 from windlass.tools.schemas import ArgumentMismatch
 from windlass.tools.search import build_search_tools
-from windlass.tools.unavailable import is_unavailable
 
 STOP_GRACE_S = 2.0
 """How long a tool that was asked to stop may take to do so."""
@@ -257,6 +256,8 @@ class Toolbox:
             outcome = await self._run_attempt(tool, cleared, context, run_context, seconds_left)
             if isinstance(outcome, ToolResult):
                 return outcome
+            if isinstance(outcome, ToolReturned):
+                return await build_result_off_loop(tool, outcome, attempt)
             raise_program_exit(outcome)
             wait_s = RETRY_BACKOFF_S * 2 ** (attempt - 1)
             may_work_later = isinstance(outcome, ToolRaised) and is_unavailable(outcome.error)

@@ -19,6 +19,7 @@ from windlass.core.phrases import format_count
 from windlass.core.text_clip import clip_line, printable_chars
 from windlass.evaluation.cases import Case
 from windlass.evaluation.evaluation_run import EvaluationProgress
+from windlass.evaluation.judge_quality import describe_judge
 from windlass.evaluation.reports import CaseReport, Report, TrialReport
 from windlass.evaluation.statistics import describe_spread, wilson_interval
 from windlass.evaluation.stored_reports import StoredEvaluation
@@ -216,6 +217,5 @@ def show_totals(report: Report) -> None:
         costs += f", and the judges {format_usd(report.judge_usd)}"
     click.echo(costs)
     for name in report.judges:
-        kappa = report.judge_agreement(name)
-        if kappa is not None:
-            click.echo(f"{name} agrees with itself: Fleiss' kappa {kappa:.2f}")
+        if steadiness := describe_judge(report, name):
+            click.echo(printable_chars(steadiness))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
+    AnswerCounted,
     AttemptFailed,
     AttemptStarted,
     CallAnswered,
@@ -95,7 +96,7 @@ class _FactExplainer:
                 yield from self._explain_step_proposed(fact)
             case CallJudged():
                 yield from self._explain_call_judged(fact)
-            case CallAnswered():
+            case CallAnswered() | AnswerCounted():
                 yield 3, f"{self._call_label(fact.call_id)}: {_explain_answer(fact)}"
             case CallStarted():
                 yield from self._explain_call_started(state, fact)
@@ -164,7 +165,9 @@ class _FactExplainer:
             yield 3, f"{label}: its arguments were repaired: {format_repairs(fact.changes)}"
         match fact.verdict:
             case Ask(question, rule):
-                yield 3, f"{label}: a person is asked{format_rule(rule)}: {quote_text(question)}"
+                needed = ", and ".join(one.describe() for one in fact.verdict.approvals)
+                who = printable_line(needed) or "a person"
+                yield 3, f"{label}: {who} is asked{format_rule(rule)}: {quote_text(question)}"
             case InvalidCall(code, message):
                 yield 3, f"{label}: not a valid call ({code}): {quote_text(message)}"
             case Allow() | Deny() | Modify():
@@ -194,10 +197,14 @@ class _FactExplainer:
             yield 4, f"It paid {printable_line(charge.model)}{format_charge(charge)}"
 
 
-def _explain_answer(fact: CallAnswered) -> str:
+def _explain_answer(fact: CallAnswered | AnswerCounted) -> str:
     person = printable_line(fact.by) if fact.by else "somebody"
+    if fact.person is not None and fact.person.origin:
+        person += f" ({printable_line(fact.person.origin)})"
     granted = ""
-    if fact.grant is not None:
+    if isinstance(fact, AnswerCounted):
+        granted = "; others have to agree too"
+    elif fact.grant is not None:
         scope = printable_line(fact.grant.pattern or "exactly this call")
         granted = f"; and {scope} for the rest of the session"
     return f"{person} answered: {format_verdict(fact.verdict)}{granted}"
@@ -314,5 +321,7 @@ def _explain_open_run(state: State) -> Iterator[str]:
         return
     for question in open_questions(state):
         yield f"It waits for an answer: {quote_text(question.question)} ({question.call.id})"
-    if not state.is_waiting:
+    if state.is_queued:
+        yield f"Run {state.run.number} waits in the queue for a driver"
+    elif not state.is_waiting:
         yield f"Run {state.run.number} has not ended: it is working, or has to be resumed"

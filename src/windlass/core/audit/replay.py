@@ -40,6 +40,7 @@ from windlass.core.events import (
     RunContinued,
     RunEnded,
     RunPaused,
+    RunQueued,
     RunReleased,
     RunResumed,
     RunStarted,
@@ -128,9 +129,9 @@ class _Replayer:
     def find_difference(self, state: State, fact: Fact) -> ReplayDifference | None:
         """Return None if the fact is what comes next, else what the rules would do instead."""
         match fact:
-            case RunStarted():
+            case RunStarted() | RunQueued():
                 self._reset()
-                number = state.run.number + 1 if state.run else 1
+                number = state.run.number + (not state.is_queued) if state.run else 1
                 if fact.run == number:
                     return None
                 return ReplayDifference(fact.seq, f"run {fact.run}", f"begin run {number}")

@@ -282,10 +282,9 @@ def _before_first_step(state: State, setup: Setup, run: RunState) -> Move | None
         return None
     if setup.recalls and not run.recalled:
         return RecallKnowledge(prompt.text, _SEAL)
-    if run.hydrated:
-        calls = ()
-    else:
-        calls = plan_lookups(prompt.parts, setup, run.number)
+    if run.hydrated or setup.hydration is None:
+        return None
+    calls = plan_lookups(prompt.parts, setup, run.number)
     return LookUp(calls, _SEAL) if calls else None
 
 
@@ -320,9 +319,12 @@ def _request_reply(
 ) -> Move:
     """Return the next request, or the move that must come first because of its cost."""
     input_tokens = input_tokens_max(state, model.name)
-    reservation = reserve_request(
-        state, setup, run, _fit_output_to_window(state, model), input_tokens
-    )
+    fitted = model
+    if model.window is not None:
+        # No longer a reply than the window has room for.
+        room = max(REPLY_MIN, model.window - int(estimate_tokens(state, model.name)))
+        fitted = model if room >= model.output_max else replace(model, output_max=room)
+    reservation = reserve_request(state, setup, run, fitted, input_tokens)
     if reservation is None:
         if setup.rules.on_budget == "pause":
             return _pause_for_budget(state, setup, run, model, input_tokens)
@@ -352,13 +354,3 @@ def _pause_for_budget(
     """Pause instead of ending, and say what the smallest next request needs beyond what is left."""
     needed = missing_amount(state, setup, run, replace(model, output_max=REPLY_MIN), input_tokens)
     return PauseRun(explain_no_room(run), needed, _SEAL)
-
-
-def _fit_output_to_window(state: State, model: ModelInfo) -> ModelInfo:
-    """Return the model with no longer a reply than its window has room for."""
-    if model.window is None:
-        return model
-    room = max(REPLY_MIN, model.window - int(estimate_tokens(state, model.name)))
-    if room >= model.output_max:
-        return model
-    return replace(model, output_max=room)

@@ -7,15 +7,15 @@ changes.
 import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any, NoReturn, assert_never
+from typing import Any, assert_never
 
 import msgspec
 from msgspec.structs import replace
 
 from windlass.core.decide.lookups import build_findings_note
 from windlass.core.decide.undoing import build_undo_note
-from windlass.core.errors import IllegalFact
 from windlass.core.events import (
+    AnswerCounted,
     CallAnswered,
     CallFinished,
     CallJudged,
@@ -32,6 +32,7 @@ from windlass.core.fold.phases import (
     classify_resume,
     next_phase,
     pardon_call,
+    raise_illegal_fact,
 )
 from windlass.core.json_repair.strict import BrokenJson, ReadJson, read_strict
 from windlass.core.messages import (
@@ -63,9 +64,9 @@ from windlass.core.verdicts import (
     GivenAnswer,
     InvalidCall,
     Modify,
-    QuestionTerms,
     classify_answer,
     tally,
+    terms_of,
 )
 
 UNREADABLE_MAX = 200
@@ -85,10 +86,7 @@ def apply_call_judged(state: State, fact: CallJudged) -> State:
         call = replace(call, arguments=None, changes=())
     changes = (*call.changes, *fact.changes)
     call = replace(call, changes=changes, resource=fact.resource, doubted=False)
-    if fact.arguments is None:
-        given = None
-    else:
-        given = _encode_arguments(fact.arguments)
+    given = None if fact.arguments is None else encode_judged(call.call, fact.arguments)
     if isinstance(fact.verdict, InvalidCall):
         result = ToolResult.from_text("invalid", fact.verdict.message)
         is_repeat = fact.verdict.code == "repeated_call"
@@ -105,7 +103,7 @@ def apply_call_judged(state: State, fact: CallJudged) -> State:
         call = _ask_about_call(call, fact.verdict)
         if fact.digest and fact.digest != digest(call.decoded_arguments):
             raise_illegal_fact(fact, "it asks about other arguments than its digest")
-        return _replace_call(state, call)
+        return replace_call(state, call)
     return _apply_verdict(state, call, fact.verdict, phase)
 
 
@@ -115,10 +113,13 @@ def _ask_about_call(call: CallState, question: Ask) -> CallState:
         change = ArgumentChange("", "the gate: as in its question")
         call = replace(
             call,
-            arguments=_encode_arguments(question.arguments),
+            arguments=encode_arguments(question.arguments),
             changes=(*call.changes, change),
         )
-    return replace(call, phase="asked", question=question, answered=False)
+    approvals = question.approvals
+    return replace(
+        call, phase="asked", question=question, answered=False, approvals=approvals, answers=()
+    )
 
 
 def apply_call_answered(state: State, fact: CallAnswered) -> State:
@@ -129,10 +130,10 @@ def apply_call_answered(state: State, fact: CallAnswered) -> State:
         raise_illegal_fact(fact, "nobody asked")
     if fact.digest != digest(call.decoded_arguments):
         raise_illegal_fact(fact, "it answers for other arguments")
-    given = GivenAnswer(classify_answer(fact.verdict), fact.by, fact.accepted_at or fact.at)
-    decision = tally(QuestionTerms(fact.digest, question.expires_at), (given,))
+    answers = (*call.answers, read_given(fact))
+    decision = tally(terms_of(question, fact.digest), answers)
     if decision is None:
-        raise_illegal_fact(fact, "the question has not expired")
+        raise_illegal_fact(fact, "the question has not expired, or others have to agree")
     if not decision.is_allowed and not isinstance(fact.verdict, Deny):
         raise_illegal_fact(fact, "the question had expired")
     if fact.grant is not None:
@@ -141,9 +142,19 @@ def apply_call_answered(state: State, fact: CallAnswered) -> State:
         state = replace(state, grants=(*state.grants, fact.grant))
     # It is not known which resource other arguments would touch.
     resource = None if isinstance(fact.verdict, Modify) else call.resource
-    call = replace(call, question=None, answered=True, resource=resource, imported=False)
+    call = replace(
+        call, question=None, answers=(), answered=True, resource=resource, imported=False
+    )
     call = pardon_call(call)
     return _apply_verdict(state, call, fact.verdict, phase)
+
+
+def read_given(fact: CallAnswered | AnswerCounted) -> GivenAnswer:
+    """Return the answer that a fact records."""
+    verdict = fact.verdict
+    put_in = digest(verdict.arguments) if isinstance(verdict, Modify) else ""
+    at = fact.accepted_at or fact.at
+    return GivenAnswer(classify_answer(verdict), fact.by, at, fact.person, put_in)
 
 
 def _apply_verdict(
@@ -151,12 +162,12 @@ def _apply_verdict(
 ) -> State:
     match verdict:
         case Allow():
-            return _replace_call(state, replace(call, phase=phase))
+            return replace_call(state, replace(call, phase=phase))
         case Modify(arguments, reason):
             changes = (*call.changes, ArgumentChange("", f"the gate: {reason}"))
-            text = _encode_arguments(arguments)
+            text = encode_arguments(arguments)
             call = replace(call, phase=phase, arguments=text, changes=changes)
-            return _replace_call(state, call)
+            return replace_call(state, call)
         case Deny(reason):
             return close_call(state, call, ToolResult.from_text("denied", f"Denied: {reason}"))
         case _:
@@ -170,13 +181,14 @@ def apply_call_started(state: State, fact: CallStarted) -> State:
         # Every call of a step is judged and answered before the first one starts. None starts
         # while the sub-agent of another one waits, because the run is on record as waiting.
         raise_illegal_fact(fact, "another call waits for an answer")
-    return _replace_call(state, replace(call, phase=phase, began=True))
+    call = replace(call, phase=phase, began=True, began_with=call.arguments or "")
+    return replace_call(state, call)
 
 
 def apply_call_waiting(state: State, fact: CallWaiting) -> State:
     """Note that the sub-agent of a call waits, so that the run can be left alone."""
     call, phase = _move_call(state, fact)
-    return _replace_call(state, replace(call, phase=phase, waits_for=fact))
+    return replace_call(state, replace(call, phase=phase, waits_for=fact))
 
 
 def take_over_call(
@@ -239,7 +251,7 @@ def abandoned_result(call: CallState, end: RunEnded) -> ToolResult:
 
 def close_call(state: State, call: CallState, result: ToolResult) -> State:
     """Give a call its result. The last result of a step puts the whole step into the transcript."""
-    state = _replace_call(state, replace(call, phase="closed", result=result))
+    state = replace_call(state, replace(call, phase="closed", result=result))
     step = state.step
     run = state.run
     if step is None or run is None:
@@ -296,10 +308,12 @@ def call_as_run(call: CallState) -> ToolCall:
     if text is None:
         text = arguments_as_written(call.call.arguments)
     if text is None:
-        text = _encode_arguments({"unreadable_arguments": call.call.arguments[:UNREADABLE_MAX]})
+        text = encode_arguments({"unreadable_arguments": call.call.arguments[:UNREADABLE_MAX]})
     if call.outer is not None:
         return rewrap_call(call.outer, call.call, text)
-    return replace(call.call, name=_acceptable_name(call.call.name), arguments=text)
+    # Every provider accepts this name back, whatever name the model made up.
+    name = UNUSUAL_NAME_CHARS.sub("_", call.call.name)[:64] or "unnamed"
+    return replace(call.call, name=name, arguments=text)
 
 
 def arguments_as_written(text: str) -> str | None:
@@ -308,18 +322,26 @@ def arguments_as_written(text: str) -> str | None:
         case ReadJson(dict() as arguments):
             if text.startswith("{"):
                 return text
-            return _encode_arguments(arguments)
+            return encode_arguments(arguments)
         case ReadJson() | BrokenJson():
             return None
 
 
-def _encode_arguments(arguments: Mapping[str, Any]) -> str:
+def encode_judged(call: ToolCall, arguments: Mapping[str, Any]) -> str:
+    """Return the text of arguments that a verdict names: as the model wrote them, if it did.
+
+    A call that is judged again would otherwise be shown to the model in other words than before.
+    """
+    encoded = encode_arguments(arguments)
+    match read_strict(call.arguments):
+        case ReadJson(dict() as written) if encode_arguments(written) == encoded:
+            return call.arguments if call.arguments.startswith("{") else encoded
+        case ReadJson() | BrokenJson():
+            return encoded
+
+
+def encode_arguments(arguments: Mapping[str, Any]) -> str:
     return msgspec.json.encode(arguments).decode()
-
-
-def _acceptable_name(name: str) -> str:
-    """Return a tool name that every provider accepts back, whatever name the model made up."""
-    return UNUSUAL_NAME_CHARS.sub("_", name)[:64] or "unnamed"
 
 
 def _extend_streak(streak: CallStreak, closed: CallState, outcome: CallOutcome) -> CallStreak:
@@ -341,7 +363,7 @@ def same_arguments(text: str, other: str) -> bool:
     return text == other or msgspec.json.decode(text) == msgspec.json.decode(other)
 
 
-def _replace_call(state: State, call: CallState) -> State:
+def replace_call(state: State, call: CallState) -> State:
     step = state.step
     if step is None:  # pragma: no cover - every caller holds an open call
         raise AssertionError
@@ -364,8 +386,3 @@ def _move_call(state: State, fact: PhaseChange) -> tuple[CallState, CallPhase]:
     if phase is None:
         raise_illegal_fact(fact, f"the call is {call.phase}")
     return call, phase
-
-
-def raise_illegal_fact(fact: Fact, why: str) -> NoReturn:
-    """Raise IllegalFact for a fact that cannot follow the facts before it."""
-    raise IllegalFact(f"{type(fact).__name__} cannot be record {fact.seq}: {why}")

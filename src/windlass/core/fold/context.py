@@ -17,7 +17,7 @@ from windlass.core.events import (
     SteeringTaken,
     UndoPlanned,
 )
-from windlass.core.fold.calls import raise_illegal_fact
+from windlass.core.fold.phases import raise_illegal_fact
 from windlass.core.fold.steps import current_run, require_nothing_open, settle_open_attempt
 from windlass.core.messages import (
     AssistantMessage,
@@ -91,7 +91,7 @@ def _view_messages(state: State) -> Iterator[Message]:
     """Yield a note for what is left out, the messages that must stay, then the rest."""
     first = state.shown_from
     run = state.run
-    prompt = state.transcript[run.new_from] if run else None
+    prompt = state.transcript[run.new_from] if run and not run.queued_mail else None
     rest = state.transcript[first:]
     in_rest = set(map(id, rest))
     # Messages that must stay are in the present view already. Searching it, and not the whole

@@ -7,15 +7,18 @@ is never taken again after it.
 Facts also open and settle the questions of a session: stores keep a row of each.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from windlass.core.control_facts import (
+    AnswerCounted,
     AnswerForwarded,
     CallWaiting,
     LimitsRaised,
     MailRefused,
+    PromptWithdrawn,
+    ReleaseAsked,
     RunContinued,
     RunPaused,
     RunReleased,
@@ -30,17 +33,33 @@ from windlass.core.events import (
     SessionImported,
     UndoPlanned,
 )
-from windlass.core.fold.calls import apply_call_waiting, raise_illegal_fact
+from windlass.core.fold.calls import (
+    apply_call_waiting,
+    encode_arguments,
+    read_given,
+    replace_call,
+)
 from windlass.core.fold.context import apply_undo_planned
-from windlass.core.fold.phases import pardon_call
+from windlass.core.fold.phases import pardon_call, raise_illegal_fact
 from windlass.core.fold.steps import current_run, settle_open_attempt
 from windlass.core.limits import RaisedLimits
 from windlass.core.mail import MailLane
+from windlass.core.messages import ArgumentChange
 from windlass.core.setup import Setup, digest
 from windlass.core.state import RunState, State, find_call
-from windlass.core.verdicts import Ask, Decision, QuestionRow, QuestionTerms, classify_answer
+from windlass.core.verdicts import (
+    Ask,
+    Decision,
+    GivenAnswer,
+    Modify,
+    QuestionRow,
+    classify_answer,
+    find_disqualification,
+    tally,
+    terms_of,
+)
 
-_SETTLING_FACTS = frozenset((CallAnswered, MailRefused, RunEnded, SessionImported))
+_SETTLING_FACTS = frozenset((AnswerCounted, CallAnswered, MailRefused, RunEnded, SessionImported))
 
 
 def bind_question(state: State, fact: CallJudged) -> CallJudged:
@@ -72,16 +91,15 @@ def advance_questions(
     rows = dict(unsettled)
     for fact in facts:
         match fact:
-            case CallJudged(call_id=call_id, verdict=Ask(expires_at=expires_at)) if fact.digest:
-                rows[call_id] = QuestionRow(call_id, QuestionTerms(fact.digest, expires_at))
+            case CallJudged(call_id=call_id, verdict=Ask() as question) if fact.digest:
+                rows[call_id] = QuestionRow(call_id, terms_of(question, fact.digest))
             case CallAnswered(call_id=call_id) if call_id in rows:
                 rows[call_id] = _settle_answered(rows[call_id], fact)
+            case AnswerCounted(call_id=call_id) if call_id in rows:
+                rows[call_id] = _count_answer(rows[call_id], read_given(fact))
             case MailRefused(mail=number, lane="control"):
                 via = name_message(session, number)
-                rows = {
-                    call_id: _reopen(row) if row.via == via else row
-                    for call_id, row in rows.items()
-                }
+                rows = {call_id: _reopen(row, via) for call_id, row in rows.items()}
             case RunEnded() | SessionImported():
                 rows = {call_id: replace(row, is_settled=True) for call_id, row in rows.items()}
             case _:
@@ -99,9 +117,47 @@ def _settle_answered(row: QuestionRow, fact: CallAnswered) -> QuestionRow:
     return replace(row, decision=row.decision or answered, is_settled=True)
 
 
-def _reopen(row: QuestionRow) -> QuestionRow:
+def _count_answer(row: QuestionRow, recorded: GivenAnswer) -> QuestionRow:
+    """Return a question with an answer as it is on record: a fork has no message of it."""
+    known = [
+        replace(given, digest=recorded.digest) if _is_same(given, recorded) else given
+        for given in row.answers
+    ]
+    if not any(_is_same(given, recorded) for given in row.answers):
+        known.append(recorded)
+    return replace(row, answers=tuple(known))
+
+
+def _is_same(given: GivenAnswer, recorded: GivenAnswer) -> bool:
+    return given.at == recorded.at and given.person == recorded.person
+
+
+def _reopen(row: QuestionRow, via: str) -> QuestionRow:
     """Return a question whose answer the driver could not take, so that another one may come."""
-    return replace(row, answers=(), decision=None, via="", is_settled=row.is_settled)
+    left = tuple(given for given in row.answers if given.via != via)
+    if row.via == via:
+        return replace(row, answers=left, decision=None, via="")
+    return replace(row, answers=left)
+
+
+def apply_answer_counted(state: State, fact: AnswerCounted) -> State:
+    """Take the answer of a person who agreed, and of whom alone it does not depend."""
+    call = find_call(state, fact.call_id)
+    if call is None or call.question is None:
+        raise_illegal_fact(fact, "nobody asked")
+    if fact.digest != digest(call.decoded_arguments):
+        raise_illegal_fact(fact, "it answers for other arguments")
+    terms = terms_of(call.question, fact.digest)
+    given = read_given(fact)
+    answers = (*call.answers, given)
+    if find_disqualification(terms, given) or tally(terms, answers) is not None:
+        raise_illegal_fact(fact, "it does not count, or decides the question")
+    call = replace(call, answers=answers)
+    if isinstance(fact.verdict, Modify):
+        change = ArgumentChange("", f"{fact.by}: {fact.verdict.reason}")
+        text = encode_arguments(fact.verdict.arguments)
+        call = replace(call, arguments=text, changes=(*call.changes, change), resource=None)
+    return replace_call(state, call)
 
 
 ControlFact = (
@@ -112,12 +168,17 @@ ControlFact = (
     | CallWaiting
     | UndoPlanned
     | AnswerForwarded
+    | ReleaseAsked
+    | AnswerCounted
 )
 _MAIL_FACTS = (
+    AnswerCounted,
     AnswerForwarded,
     CallAnswered,
     LimitsRaised,
     MailRefused,
+    PromptWithdrawn,
+    ReleaseAsked,
     RunContinued,
     RunEnded,
     RunPaused,
@@ -127,32 +188,42 @@ _MAIL_FACTS = (
 MAIL_FACT_TYPES = frozenset(_MAIL_FACTS)
 
 
-def mail_place(fact: Fact) -> tuple[MailLane, int] | None:
-    """Return the lane and the number of the message that a fact carries; None if it carries none.
+def mail_places(fact: Fact) -> Sequence[tuple[MailLane, int]]:
+    """Return the lanes and the numbers of the messages that a fact takes; mostly none.
 
     Stores use it too: the numbers that they give out begin after those on record.
     """
     if type(fact) not in MAIL_FACT_TYPES:  # asked of every fact that is folded
-        return None
-    if not isinstance(fact, _MAIL_FACTS) or not fact.mail:
-        return None
-    if isinstance(fact, RunStarted):
-        return "prompts", fact.mail
-    return fact.lane if isinstance(fact, MailRefused) else "control", fact.mail
+        return ()
+    places: list[tuple[MailLane, int]] = []
+    match fact:
+        case RunStarted(mail=number):
+            places.append(("prompts", number))
+        case MailRefused(mail=number, lane=lane):
+            places.append((lane, number))
+        case RunEnded(mail=number, prompt=prompt):
+            places.append(("control", number))
+            places.append(("prompts", prompt))
+        case _ if isinstance(fact, _MAIL_FACTS):
+            places.append(("control", fact.mail))
+        case _:
+            pass
+    return [place for place in places if place[1]]
 
 
 def advance_mail_cursor(state: State, fact: Fact) -> State:
-    """Move the cursor of a lane to the message that a fact carries, if it carries one."""
-    place = mail_place(fact)
-    if place is None:
-        return state
-    lane, number = place
-    taken = state.prompts_taken if lane == "prompts" else state.mail_taken
-    if number <= taken:
-        raise_illegal_fact(fact, f"message {number} was taken already")
-    if lane == "prompts":
-        return replace(state, prompts_taken=number)
-    return replace(state, mail_taken=number)
+    """Move the cursor of a lane to each message that a fact takes."""
+    for lane, number in mail_places(fact):
+        taken = state.prompts_taken if lane == "prompts" else state.mail_taken
+        if number <= taken:
+            raise_illegal_fact(fact, f"message {number} was taken already")
+        if lane == "control":
+            state = replace(state, mail_taken=number)
+            continue
+        # Withdrawn prompts before this one never begin: the cursor has passed them.
+        withdrawn = tuple(each for each in state.withdrawn if each > number)
+        state = replace(state, prompts_taken=number, withdrawn=withdrawn)
+    return state
 
 
 def needs_driver(state: State, *, has_control_mail: bool, has_prompts: bool) -> bool:
@@ -168,6 +239,9 @@ def needs_driver(state: State, *, has_control_mail: bool, has_prompts: bool) -> 
         return True
     if not state.is_active:
         return has_control_mail or has_prompts
+    if state.is_queued:
+        # Its driver begins it with its prompt. In a pause, only a message brings one.
+        return has_prompts and (has_control_mail or not state.is_paused)
     if state.is_paused or state.is_waiting:
         return has_control_mail
     return True
@@ -188,8 +262,10 @@ def apply_control_fact(state: State, run: RunState, fact: ControlFact) -> State:
             return apply_call_waiting(state, fact)
         case UndoPlanned():
             return apply_undo_planned(state, run, fact)
-        case AnswerForwarded():
+        case AnswerForwarded() | ReleaseAsked():
             return state
+        case AnswerCounted():
+            return apply_answer_counted(state, fact)
 
 
 def _apply_run_paused(state: State, run: RunState, fact: RunPaused) -> State:

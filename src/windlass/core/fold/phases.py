@@ -11,17 +11,19 @@ a later fact can take one of them back.
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NoReturn
 
 from msgspec.structs import replace
 
 from windlass.core.control_facts import SessionProgress
+from windlass.core.errors import IllegalFact
 from windlass.core.events import (
     CallAnswered,
     CallFinished,
     CallJudged,
     CallStarted,
     CallWaiting,
+    Fact,
 )
 from windlass.core.messages import ToolSpec
 from windlass.core.setup import Setup
@@ -253,3 +255,8 @@ def _waits_for_turn(state: State) -> bool:
         )
         for call in state.step_calls
     )
+
+
+def raise_illegal_fact(fact: Fact, why: str) -> NoReturn:
+    """Raise IllegalFact for a fact that cannot follow the facts before it."""
+    raise IllegalFact(f"{type(fact).__name__} cannot be record {fact.seq}: {why}")

@@ -27,10 +27,15 @@ from windlass.core.events import (
     LookupsPlanned,
     MailRefused,
     NoteGiven,
+    PromptWithdrawn,
     ReplyJudged,
+    RunContinued,
     RunEnded,
+    RunPaused,
+    RunQueued,
     RunResumed,
     RunStarted,
+    SessionFact,
     SessionImported,
     SteeringGiven,
     SteeringTaken,
@@ -63,6 +68,12 @@ from windlass.core.fold.control import (
     raise_setup,
 )
 from windlass.core.fold.phases import blame_call, find_fruitless, measure_progress
+from windlass.core.fold.queueing import (
+    apply_prompt_withdrawn,
+    apply_run_queued,
+    note_start_key,
+    take_from_queue,
+)
 from windlass.core.fold.steps import (
     apply_attempt_failed,
     apply_attempt_started,
@@ -98,10 +109,12 @@ TITLE_CHARS_MAX = 120
 """Length of the title of a session, in characters."""
 
 # Sets of classes, made once: each fact of each run goes through these tests.
-OUTSIDE_FACTS = frozenset((CallAnswered, CallLate, MailRefused, SteeringGiven))
+OUTSIDE_FACTS = frozenset((CallAnswered, CallLate, MailRefused, PromptWithdrawn, SteeringGiven))
 """The facts that a process may write that does not drive the run."""
 _NOT_AT_WORK = OUTSIDE_FACTS | {RunResumed, SessionImported}
-_WITHOUT_RUN = (RunStarted, CallLate, MailRefused, SessionImported, EntryKept)
+_WITHOUT_RUN = RunStarted | SessionFact
+_IN_QUEUE = (RunPaused, RunContinued, SteeringGiven, RunEnded)
+"""What may happen to a run that waits for its first driver."""
 _AFTER_RELEASE = (RunResumed, SteeringGiven, CallAnswered)
 
 
@@ -127,7 +140,8 @@ def apply_fact(state: State, fact: Fact) -> State:
         # Time at work, as the fact says, else by the wall clock.
         run = replace(state.run, elapsed_s=state.run.elapsed_s + passed_s)
         state = replace(state, run=run, elapsed_s=state.elapsed_s + passed_s)
-    if kind in MAIL_FACT_TYPES:
+    ends_queued = isinstance(fact, RunEnded) and fact.prompt > 0
+    if ends_queued or (kind in MAIL_FACT_TYPES and getattr(fact, "mail", 0)):
         state = advance_mail_cursor(state, fact)
     if isinstance(fact, _WITHOUT_RUN):
         after = _apply_without_run(state, fact)
@@ -139,10 +153,10 @@ def apply_fact(state: State, fact: Fact) -> State:
 def counts_as_work(state: State, fact: Fact) -> bool:
     """Whether the time up to this fact is time at work.
 
-    Time between two drivers, in a pause or waiting for a person does not count.
+    Time in the queue, between two drivers, in a pause or waiting for a person does not count.
     """
     run = state.run
-    if run is None or run.outcome is not None or run.is_released:
+    if run is None or run.outcome is not None or run.is_released or run.queued_mail:
         return False
     return type(fact) not in _NOT_AT_WORK and not state.is_waiting
 
@@ -158,17 +172,19 @@ def may_come_from_outside(state: State, fact: Fact) -> bool:
     return type(fact) in OUTSIDE_FACTS
 
 
-def _apply_without_run(
-    state: State, fact: RunStarted | CallLate | MailRefused | SessionImported | EntryKept
-) -> State:
+def _apply_without_run(state: State, fact: RunStarted | SessionFact) -> State:
     """Apply a fact that needs no open run."""
     if isinstance(fact, EntryKept):
         raise_illegal_fact(fact, "it belongs to a stream beside the sessions")
     match fact:
         case RunStarted():
             return _apply_run_started(state, fact)
+        case RunQueued():
+            return apply_run_queued(state, fact)
         case SessionImported():
             return _apply_session_imported(state, fact)
+        case PromptWithdrawn():
+            return apply_prompt_withdrawn(state, fact)
         case CallLate() | MailRefused():
             return state
 
@@ -180,6 +196,8 @@ def _apply_in_run(state: State, fact: InRunFact) -> State:  # noqa: C901 - an ar
     # Without a driver, a person can still steer the run and answer its questions.
     if run.is_released and not isinstance(fact, _AFTER_RELEASE):
         raise_illegal_fact(fact, "the run was released, and no driver has resumed it")
+    if run.queued_mail and not isinstance(fact, _IN_QUEUE):
+        raise_illegal_fact(fact, "the run waits in the queue, and no driver has begun it")
     match fact:
         # The facts of every step come first: the arms are tried in order.
         case AttemptStarted():
@@ -221,8 +239,7 @@ def _apply_in_run(state: State, fact: InRunFact) -> State:  # noqa: C901 - an ar
 
 
 def _apply_run_started(state: State, fact: RunStarted) -> State:
-    if state.is_active:
-        raise_illegal_fact(fact, "the run before it has not ended")
+    queued = take_from_queue(state, fact) if state.is_active else None
     if fact.setup is None and state.setup is None:
         raise_illegal_fact(fact, "a first run needs a setup")
     had_recalled = state.run is not None and state.run.known is not None
@@ -239,13 +256,15 @@ def _apply_run_started(state: State, fact: RunStarted) -> State:
         trace=fact.trace,
         on_partial=fact.on_partial,
     )
+    if queued is not None:
+        # A pause in the queue stays in force, and what was said meanwhile is still to be read.
+        run = replace(run, pause=queued.pause, pending=queued.pending)
     if fact.key:
-        start = StartKey(fact.key, fact.run, digest(fact.prompt))
-        state = replace(state, start_keys=(*state.start_keys, start))
+        state = note_start_key(state, StartKey(fact.key, fact.run, digest(fact.prompt)))
     state = replace(state, run=run, step=None, folder=fact.folder, has_folder=True)
     state = replace(
         state,
-        runs=state.runs + 1,
+        runs=state.runs + (queued is None),
         agent=fact.agent,
         title=state.title or make_title(fact.prompt),
         # A person may continue the session of a sub-agent, which does not give it another parent.
@@ -269,8 +288,8 @@ def _add_earlier_messages(state: State, fact: RunStarted) -> State:
     Its tools did not run here, so each result counts as text from outside, and as whatever the tool
     of that name brings in.
     """
-    if state.seq:
-        raise_illegal_fact(fact, "only the first record of a session can bring earlier messages")
+    if state.has_conversation:
+        raise_illegal_fact(fact, "only the first run of a session can bring earlier messages")
     fault = find_conversation_fault(fact.earlier)
     if fault is not None:
         raise_illegal_fact(fact, f"its earlier messages are not a conversation: {fault}")
@@ -315,6 +334,10 @@ def _apply_session_imported(state: State, fact: SessionImported) -> State:
     if state.step is not None:
         calls = tuple(disown_call(call, fact) for call in state.step.calls)
         state = replace(state, step=replace(state.step, calls=calls))
+    if state.is_queued and state.run is not None:
+        # Its prompt was in the mailbox, which is not in the file.
+        run = replace(state.run, outcome="cancelled", reason="its prompt was left behind")
+        state = replace(state, run=replace(run, queued_mail=0), withdrawn=())
     if state.run is not None:
         # Nor may it say how much can be spent, or whose trace the run belongs to.
         run = replace(
@@ -339,13 +362,18 @@ def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
     """Close the open calls, so that the next request is valid whatever happened."""
     if fact.outcome in ("suspended", "paused", "released"):
         raise_illegal_fact(fact, f"a run that is {fact.outcome} has not ended")
+    if fact.prompt != run.queued_mail:
+        raise_illegal_fact(
+            fact, "it must name the prompt of a run that was not begun, and no other"
+        )
     state = add_charges(settle_open_attempt(state, run, fact.charge), fact.charges)
     for call in state.step_calls:
         if call.phase != "closed":
             state = close_call(state, call, abandoned_result(call, fact))
     if fact.partial.strip():
         state = add_messages(state, AssistantMessage((TextPart(fact.partial),)))
-    state = add_messages(state, *run.pending)
+    if not run.queued_mail:
+        state = add_messages(state, *run.pending)
     # With a gate on replies, a reply that was not allowed must not reach the caller.
     withheld = state.setup is not None and state.setup.withhold_replies
     unjudged = withheld and run.reply is not None and not run.passed
@@ -358,6 +386,7 @@ def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
         partial="" if withheld else fact.partial or run.partial,
         pending=(),
         pause=None,
+        queued_mail=0,
         undo_due=fact.undo,
         still_running=fact.still_running,
     )

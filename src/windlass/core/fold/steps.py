@@ -11,7 +11,7 @@ from windlass.core.events import (
     ReplyJudged,
     StepProposed,
 )
-from windlass.core.fold.calls import raise_illegal_fact
+from windlass.core.fold.phases import raise_illegal_fact
 from windlass.core.messages import Charge, TextPart, UserMessage
 from windlass.core.state import CallState, PromptMeasure, RunState, State, StepState, add_messages
 from windlass.core.tool_search import unwrap_call

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.events import (
+    AnswerCounted,
     CallAnswered,
     CallFinished,
     CallJudged,
@@ -19,7 +20,12 @@ from windlass.core.events import (
     RunResumed,
     SessionImported,
 )
-from windlass.core.fold.calls import abandoned_result, arguments_as_written
+from windlass.core.fold.calls import (
+    abandoned_result,
+    arguments_as_written,
+    encode_judged,
+    read_given,
+)
 from windlass.core.fold.phases import classify_resume, next_phase
 from windlass.core.messages import ArgumentChange, ResultKind, ToolCall, ToolResult
 from windlass.core.projection.changes import stop_agents
@@ -54,7 +60,7 @@ _CLOSED_STATES: Mapping[ResultKind, CallStatus] = {
     "unknown": "unknown",
 }
 
-CallFact = CallJudged | CallAnswered | CallStarted | CallFinished | CallWaiting
+CallFact = CallJudged | CallAnswered | AnswerCounted | CallStarted | CallFinished | CallWaiting
 
 
 def apply_call_fact(view: Projection, fact: CallFact) -> Projection:
@@ -68,6 +74,8 @@ def apply_call_fact(view: Projection, fact: CallFact) -> Projection:
             call = _judge_call(call, fact)
         case CallAnswered():
             call = _answer_call(call, fact)
+        case AnswerCounted():
+            call = _count_answer(call, fact)
         case CallStarted():
             call = replace(
                 call, state="running", key=fact.key, starts=call.starts + 1, started_at=fact.at
@@ -90,9 +98,10 @@ def _add_unknown_call(view: Projection, fact: CallFact) -> Projection:
 def _judge_call(call: CallView, fact: CallJudged) -> CallView:
     if fact.arguments is not None and call.arguments is not None:
         call = replace(call, changes=())  # What was made of it before is void.
-    call = replace(call, verdict=fact.verdict, answer=None, changes=(*call.changes, *fact.changes))
+    changes = (*call.changes, *fact.changes)
+    call = replace(call, verdict=fact.verdict, answer=None, changes=changes, answers=())
     if fact.arguments is not None:
-        call = replace(call, arguments=_encode_arguments(fact.arguments))
+        call = replace(call, arguments=encode_judged(call.call, fact.arguments))
     elif call.arguments is None and not isinstance(fact.verdict, InvalidCall):
         call = replace(call, arguments=arguments_as_written(call.call.arguments))
     match fact.verdict:
@@ -111,9 +120,24 @@ def _judge_call(call: CallView, fact: CallJudged) -> CallView:
 
 def _answer_call(call: CallView, fact: CallAnswered) -> CallView:
     call = replace(
-        call, question=None, answer=fact.verdict, answered_by=fact.by, answered_at=fact.at
+        call,
+        question=None,
+        answer=fact.verdict,
+        answered_by=fact.by,
+        answered_at=fact.at,
+        person=fact.person,
     )
     return _apply_verdict(call, fact.verdict, fact.at)
+
+
+def _count_answer(call: CallView, fact: AnswerCounted) -> CallView:
+    """Return a call to which one of several people agreed."""
+    call = replace(call, answers=(*call.answers, read_given(fact)))
+    if not isinstance(fact.verdict, Modify):
+        return call
+    change = ArgumentChange("", f"{fact.by}: {fact.verdict.reason}")
+    text = _encode_arguments(fact.verdict.arguments)
+    return replace(call, arguments=text, changes=(*call.changes, change))
 
 
 def _apply_verdict(call: CallView, verdict: AnswerVerdict, at: float) -> CallView:

@@ -13,9 +13,12 @@ from windlass.core.events import (
     KnowledgeRecalled,
     LimitsRaised,
     MailRefused,
+    PromptWithdrawn,
+    ReleaseAsked,
     RunContinued,
     RunEnded,
     RunPaused,
+    RunQueued,
     RunReleased,
     RunResumed,
     SessionImported,
@@ -27,7 +30,8 @@ Place = tuple[int, int]
 """The place of an event in its session: `seq` and `nth`."""
 
 NoticeFact = (
-    RunResumed
+    RunQueued
+    | RunResumed
     | ContextCompacted
     | BudgetAllotted
     | KnowledgeRecalled
@@ -39,6 +43,8 @@ NoticeFact = (
     | LimitsRaised
     | AnswerForwarded
     | MailRefused
+    | PromptWithdrawn
+    | ReleaseAsked
     | RunEnded
 )
 """The facts that the view shows unchanged."""

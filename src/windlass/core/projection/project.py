@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from windlass.core.decide.reserving import worst_case_charge
 from windlass.core.deltas import PlacedEvent
 from windlass.core.events import (
+    AnswerCounted,
     AnswerForwarded,
     AttemptDiscarded,
     AttemptFailed,
@@ -47,11 +48,14 @@ from windlass.core.events import (
     ModelFellBack,
     NestedEvent,
     NoteGiven,
+    PromptWithdrawn,
+    ReleaseAsked,
     ReplyEnd,
     ReplyJudged,
     RunContinued,
     RunEnded,
     RunPaused,
+    RunQueued,
     RunReleased,
     RunResumed,
     RunStarted,
@@ -195,14 +199,14 @@ def _apply_fact(view: Projection, fact: Fact) -> Projection:  # noqa: C901 - an 
             return apply_attempt_failed(view, fact)
         case StepProposed():
             return apply_step_proposed(view, fact)
-        case CallJudged() | CallAnswered() | CallStarted() | CallWaiting():
+        case CallJudged() | CallAnswered() | AnswerCounted() | CallStarted() | CallWaiting():
             return _count_repair(apply_call_fact(view, fact), fact)
         case CallFinished():
             return add_charges(apply_call_fact(view, fact), fact.charges)
         case ReplyJudged():
             return apply_reply_judged(view, fact)
-        case RunStarted():
-            return _apply_run_started(view, fact)
+        case RunQueued() | RunStarted():
+            return _open_run(view, fact)
         case RunResumed():
             return _apply_run_resumed(view, fact)
         case RunEnded():
@@ -223,7 +227,7 @@ def _apply_fact(view: Projection, fact: Fact) -> Projection:  # noqa: C901 - an 
             return add_notice(view, fact) if is_news else view
         case RunPaused() | RunContinued() | RunReleased() | LimitsRaised():
             return _apply_control_fact(view, fact)
-        case CallLate() | AnswerForwarded() | MailRefused():
+        case CallLate() | AnswerForwarded() | MailRefused() | PromptWithdrawn() | ReleaseAsked():
             return add_notice(view, fact)
         case EntryKept():
             return view
@@ -247,17 +251,26 @@ def _count_repair(view: Projection, fact: CallFact) -> Projection:
     return replace(view, run=replace(run, repairs=run.repairs + 1))
 
 
-def _apply_run_started(view: Projection, fact: RunStarted) -> Projection:
+def _open_run(view: Projection, fact: RunQueued | RunStarted) -> Projection:
+    """A run is accepted, or begun: then it may have been accepted before."""
     view = settle_tail(view)
-    if view.run is not None:
+    queued = view.run if view.run is not None and view.run.queued else None
+    if view.run is not None and queued is None:
         view = replace(view, runs=view.runs.append(view.run))
+    if isinstance(fact, RunQueued):
+        first = len(view.settled)
+        run = RunView(fact.run, first, fact.at, caller=fact.caller, agent=fact.agent, queued=True)
+        return add_notice(replace(view, run=run, pending=(), held_reply=None), fact)
     first = len(view.settled) + len(fact.earlier)
     run = RunView(fact.run, first, fact.at, caller=fact.caller, agent=fact.agent)
+    if queued is not None:
+        run = replace(run, pause=queued.pause)
     view = replace(
         view,
         run=run,
         setup=fact.setup or view.setup,
-        pending=(),
+        # What was said in the queue is still to be read.
+        pending=() if queued is None else view.pending,
         attempt=None,
         reply=None,
         retry_at=None,

@@ -196,6 +196,9 @@ def apply_run_ended(view: Projection, fact: RunEnded) -> Projection:
             requested_at=view.attempt.at if view.attempt else None,
         )
         view = add_entry(view, partial)
+    if view.run is not None and view.run.queued:
+        # The run never began, so nothing that was said to it entered the conversation.
+        view = replace(view, pending=())
     view = add_notice(take_steering(view, (fact.seq, 0)), fact)
     run = current_run(view)
     run = replace(
@@ -205,6 +208,7 @@ def apply_run_ended(view: Projection, fact: RunEnded) -> Projection:
         fault=fact.fault,
         ended_at=fact.at,
         pause=None,
+        queued=False,
         released=False,
         partial=fact.partial or run.partial,
     )

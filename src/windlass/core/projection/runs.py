@@ -8,7 +8,7 @@ from windlass.core.errors import Fault, Outcome
 from windlass.core.events import RunPaused
 from windlass.core.limits import RaisedLimits
 from windlass.core.messages import Ledger
-from windlass.core.verdicts import CallPreview
+from windlass.core.verdicts import Approval, CallPreview
 
 
 class RunView(msgspec.Struct, frozen=True, gc=False):
@@ -43,6 +43,8 @@ class RunView(msgspec.Struct, frozen=True, gc=False):
     ledger: Ledger = Ledger()
     pause: RunPaused | None = None
     """Set while the run is paused, or will be as soon as the open step is over."""
+    queued: bool = False
+    """It was accepted, and waits for its first driver."""
     released: bool = False
     """Its driver released it, and no other has taken it over yet."""
     raised: RaisedLimits = RaisedLimits()
@@ -64,7 +66,7 @@ class RunStatus(msgspec.Struct, frozen=True, gc=False):
     waits_for: Literal[
         "prompt", "runtime", "model", "retry", "tools", "person", "continue", "driver"
     ]
-    """`continue`: it is paused. `driver`: it was released, and any process can resume it.
+    """`continue`: it is paused. `driver`: any process can begin it, or resume it.
 
     `runtime`: nothing outside; the next fact follows at once, or the driver has died.
     """
@@ -92,3 +94,7 @@ class OpenQuestion(msgspec.Struct, frozen=True, gc=False):
     """The agents that work for one another, from the top down to the one that asks."""
     preview: CallPreview | None = None
     """What the call would change, in a list of questions; None if it was not computed."""
+    approvals: tuple[Approval, ...] = ()
+    """Who has to agree; all of these. Empty: anyone who may answer."""
+    agreed: tuple[str, ...] = ()
+    """The people who agreed so far, if others have to agree too."""

@@ -50,9 +50,12 @@ from windlass.core.verdicts import (
     AnswerVerdict,
     Ask,
     Deny,
+    GivenAnswer,
     InvalidCall,
     OutputMismatch,
     Verdict,
+    VerifiedPerson,
+    list_agreed,
 )
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -100,6 +103,10 @@ class CallView(msgspec.Struct, frozen=True, gc=False):
     answer: AnswerVerdict | None = None
     """What a person decided."""
     answered_by: str = ""
+    answers: tuple[GivenAnswer, ...] = ()
+    """Who agreed to it, if several people have to."""
+    person: VerifiedPerson | None = None
+    """Who decided and from where, if a service verified that."""
     question: Ask | None = None
     """The question that is open now."""
     waits_for: CallWaiting | None = None
@@ -269,7 +276,7 @@ class Projection(msgspec.Struct, frozen=True, gc=False):
         """What the session waits for now."""
         if self.run is None or not self.run.is_open:
             return RunStatus("prompt", self.at)
-        if self.run.released:
+        if self.run.released or self.run.queued:
             return RunStatus("driver" if self.run.pause is None else "continue", self.at)
         if self.attempt is not None:
             return RunStatus("model", self.attempt.at)
@@ -328,6 +335,8 @@ def _find_questions(projection: Projection, chain: tuple[str, ...]) -> Iterator[
                 call.question.rule,
                 call.question.expires_at,
                 chain,
+                approvals=call.question.approvals,
+                agreed=tuple(given.by for given in list_agreed(call.answers)),
             )
         if call.waits_for is not None:
             # On record, so that a late watcher is asked the same.
@@ -350,4 +359,6 @@ def _nested_questions(fact: CallWaiting, chain: tuple[str, ...]) -> Iterator[Ope
             asked.expires_at,
             # Recorded with all agents above it, so the ones above here are among them.
             asked.agents or chain,
+            approvals=asked.approvals,
+            agreed=asked.agreed,
         )

@@ -7,6 +7,7 @@ the common case costs no more than the search in its texts.
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TypeVar, cast, final
 
 import msgspec
@@ -20,6 +21,7 @@ from windlass.core.events import (
     CallJudged,
     CallStarted,
     Fact,
+    RunEnded,
     RunStarted,
     StepProposed,
 )
@@ -173,13 +175,19 @@ class FactMask:
         return replace(part, data=masked.encode("utf-8", "surrogateescape"))
 
 
-def join_texts(fact: Fact) -> str | None:
+def join_texts(fact: Fact, clean_setup: Setup | None = None) -> str | None:
     """Return all texts of a fact that could hold a secret, as one; None if it is not so simple.
 
     A secret in one of them is a secret in all of them: the texts are joined by a character that no
-    secret contains, and that is no part of a word.
+    secret contains, and that is no part of a word. `clean_setup` is known to have none.
     """
     match fact:
+        case RunStarted(prompt=(TextPart(text),), setup=setup, earlier=()) if not fact.context and (
+            setup is None or setup is clean_setup
+        ):
+            return _BETWEEN_TEXTS.join(filter(None, (text, fact.caller, fact.agent)))
+        case RunEnded(reason=reason, fault=None, partial=partial, by=by):
+            return _BETWEEN_TEXTS.join(filter(None, (reason, partial, by)))
         case StepProposed(reply):
             texts: list[str] = []
             for part in reply.parts:
@@ -205,26 +213,22 @@ def count_prompt_chars(fact: Fact) -> int:
     """
     if not isinstance(fact, RunStarted):
         return 0
-    messages = (part for message in fact.earlier for part in _parts_of(message))
-    return sum(_count_chars(part) for part in (*fact.prompt, *messages))
+    chars = 0
+    for part in chain(fact.prompt, *map(_parts_of, fact.earlier)):
+        match part:
+            case TextPart(text) | ThinkingPart(text) | ToolCall(arguments=text):
+                chars += len(text)
+            case FilePart(data=data) if data is not None:
+                chars += len(data)
+            case _:
+                pass
+    return chars
 
 
 def _parts_of(message: Message) -> Sequence[object]:
     if isinstance(message, ToolResults):
         return [part for item in message.items for part in item.result.content]
     return message.parts
-
-
-def _count_chars(part: object) -> int:
-    match part:
-        case TextPart() | ThinkingPart():
-            return len(part.text)
-        case ToolCall():
-            return len(part.arguments)
-        case FilePart():
-            return len(part.data or b"")
-        case _:
-            return 0
 
 
 def _same_items(masked: tuple[object, ...], items: tuple[object, ...] | list[object]) -> bool:

@@ -26,6 +26,10 @@ _LINE_CHARS = 40
 _LINE = re.compile(rf"[A-Za-z0-9+/=]{{{_LINE_CHARS}}}")
 _AWS = re.compile(r"[A-Z0-9]{16}")
 _RANDOM_WORD_CHARS = 12
+_CHANGE = re.compile(r"[a-z](?=[A-Z0-9])|[A-Z](?=[0-9])|[0-9](?=[A-Za-z])")
+_CHANGES_MIN = 5
+_SCATTERED_CHARS = 256
+"""How much of a run is looked at for such changes."""
 _SAMPLES = ("pass", "password", "passwd", "pwd", "pw", "secret", "token", "xxx", "changeme")
 
 
@@ -40,14 +44,30 @@ def _is_mixed(word: str) -> bool:
     return not word.isalpha() and not word.isdigit()
 
 
+def _is_scattered(text: str, start: int, end: int) -> bool:
+    """Whether a run goes from one kind of character to another again and again.
+
+    So does a random key whose dashes leave no long word. A name has a hump here and there, and
+    rarely a digit as well.
+    """
+    piece = text[start : min(end, start + _SCATTERED_CHARS)]
+    if piece.islower() or piece.isupper() or not any(map(str.isdigit, piece)):
+        return False
+    return len(_CHANGE.findall(piece)) >= _CHANGES_MIN
+
+
 def judge_token(least: int, word: int = 12) -> KeyJudge:
-    """Return a test for tokens: long enough, with a long word of mixed letters and digits."""
+    """Return a test for tokens: long enough, with a long word of mixed letters and digits.
+
+    Or with many changes between them.
+    """
 
     def judge(text: str, start: int, end: int) -> Span | None:
         if end - start < least:
             return None
         words = _words_of(text, start, end, word)
-        return (start, end) if any(map(_is_mixed, words)) else None
+        is_random = any(map(_is_mixed, words)) or _is_scattered(text, start, end)
+        return (start, end) if is_random else None
 
     return judge
 
@@ -111,7 +131,7 @@ def judge_public(shape: PublicShape) -> KeyJudge:
         # A key is random: it has digits, or both cases. A name or a sentence has neither.
         words = _words_of(text, start, end, _RANDOM_WORD_CHARS)
         is_random = any(not (word.islower() or word.isupper()) or _is_mixed(word) for word in words)
-        return (start, end) if is_random else None
+        return (start, end) if is_random or _is_scattered(text, start, end) else None
 
     return judge
 

@@ -6,7 +6,7 @@ after its run of characters, so that the cost is linear in the text.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from windlass.core.secrets.key_judges import (
@@ -122,14 +122,6 @@ SHAPE_GROUPS: dict[str, tuple[KeyShape, ...]] = {
 }
 """The shapes, each under a text that every match of them contains."""
 PREFIX_CHARS_MAX = max(len(shape.prefix) for group in SHAPE_GROUPS.values() for shape in group)
-
-
-def compile_any(words: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for any of these words, grouped by first letter so that few are tried."""
-    by_first: dict[str, list[str]] = {}
-    for word in words:
-        by_first.setdefault(re.escape(word[0]), []).append(re.escape(word[1:]))
-    return re.compile("|".join(f"{first}(?:{'|'.join(rest)})" for first, rest in by_first.items()))
 
 
 _JOINTS = "-_"

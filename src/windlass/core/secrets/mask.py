@@ -10,7 +10,7 @@ from typing import cast, final
 
 from typing_extensions import override
 
-from windlass.core.events import CallAnswered, Fact, RunStarted, SteeringGiven
+from windlass.core.events import CallAnswered, Fact, SteeringGiven
 from windlass.core.messages import ToolSpec
 from windlass.core.secrets import key_shapes
 from windlass.core.secrets.fact_masks import FactMask, join_texts
@@ -195,25 +195,29 @@ class Mask:
 
     def _may_hold_broken(self, text: str) -> bool:
         """Whether a text may hold a value that is broken into lines: a cheap test."""
-        for squeezed in squeeze_lines(text) if self._broken_forms else ():
-            if any(form in squeezed for form in self._broken_bytes):
-                return True
-        return False
+        # A search for one character is many times as fast as one for two.
+        if not self._broken_forms or ("\n" not in text and "\\" not in text):
+            return False
+        return any(
+            form in squeezed for squeezed in squeeze_lines(text) for form in self._broken_bytes
+        )
 
-    def _forms_for(self, text: str) -> Iterator[tuple[str, str]]:
-        """Yield the forms that a text may hold, by its signs and by its longest word."""
+    def _forms_for(self, text: str) -> list[tuple[str, str]]:
+        """Return the forms that a text may hold, by its signs and by its longest word."""
+        possible: list[tuple[str, str]] = []
         for sign, forms in self._forms_by_sign:
             if sign in text:
-                yield from forms
+                possible += forms
         shortest = self._word_forms[0][0] if self._word_forms else 0
         if not shortest or len(text) < shortest:
-            return
+            return possible
         words = text.encode("ascii", "replace").translate(_WORD_TABLE)
         for size, forms in self._word_forms:
             if _WORD_CHAR * size not in words:
                 # All others are longer.
-                return
-            yield from forms
+                break
+            possible += forms
+        return possible
 
     def mask_fact(
         self, fact: Fact, find_tool: Callable[[str], ToolSpec | None] | None = None
@@ -225,14 +229,11 @@ class Mask:
         if not fact.masked_fields or not (self.forms or self.key_like):
             return fact
         # One look at all texts together is enough for nearly every fact of a step.
-        joined = join_texts(fact)
+        joined = join_texts(fact, self._clean_setup)
         is_short = joined is not None and len(joined) <= key_shapes.WINDOW_CHARS
         if joined == "" or (joined and is_short and not self.may_hold_secret(joined)):
             return fact
-        masked = FactMask(self.mask_text, find_tool, self._clean_setup).mask_fact(fact)
-        if isinstance(masked, RunStarted) and masked.setup is not None:
-            self._clean_setup = masked.setup
-        return masked
+        return FactMask(self.mask_text, find_tool, self._clean_setup).mask_fact(fact)
 
     def mask_foreign(self, facts: Iterable[Fact]) -> Iterator[Fact]:
         """Yield the facts of a journal, masked where the writer may not have had this mask.
@@ -248,7 +249,8 @@ class Mask:
 
     def mask_setup(self, setup: Setup) -> Setup:
         """Return the setup without its secrets, as it will be recorded."""
-        return FactMask(self.mask_text).mask_setup(setup)
+        self._clean_setup = FactMask(self.mask_text).mask_setup(setup)
+        return self._clean_setup
 
 
 SECRET_MARKER = "[secret]"  # noqa: S105 - the marker in the place of one

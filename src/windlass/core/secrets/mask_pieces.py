@@ -7,6 +7,7 @@ Invariant: a piece that cannot hold a secret is passed on at once and unchanged.
 the part that may still become a secret is held back, and only as long as it may.
 """
 
+import re
 from collections.abc import Sequence
 from typing import final
 
@@ -50,7 +51,12 @@ class ValueHeads:
         self._forms: dict[str, list[str]] = {}
         for form, _ in mask.forms:
             self._forms.setdefault(form[:_HEAD_CHARS], []).append(form)
-        self._any = key_shapes.compile_any(self._forms) if self._forms else None
+        # Grouped by the first letter, so that few are tried.
+        by_first: dict[str, list[str]] = {}
+        for head in self._forms:
+            by_first.setdefault(re.escape(head[0]), []).append(re.escape(head[1:]))
+        pattern = "|".join(f"{first}(?:{'|'.join(rest)})" for first, rest in by_first.items())
+        self._any = re.compile(pattern) if pattern else None
         self._longest = len(mask.forms[-1][0]) if mask.forms else 0
 
     def find_open_head(self, text: str, since: int) -> int:
@@ -307,20 +313,14 @@ class PieceMask:
             self._call_streams[at] = TextStreamMask(self._mask, self._heads)
             self._name_streams[at] = TextStreamMask(self._mask, self._heads)
         arguments = piece.arguments and self._call_streams[at].feed(piece.arguments)
-        name = self._mask_name(piece, self._name_streams[at])
+        # The model may have made the name up, from a secret. It is complete once arguments begin.
+        name = self._name_streams[at].feed(piece.name) if piece.name else ""
+        name = (name + self._name_streams[at].end() if piece.arguments else name) or None
         if arguments == piece.arguments and name == piece.name:
             return (*ended, piece)
         if arguments or piece.id or name or piece.signature:
             return (*ended, replace(piece, arguments=arguments, name=name))
         return ended
-
-    def _mask_name(self, piece: CallDelta, stream: TextStreamMask) -> str | None:
-        """Return what may be shown of a name: the model may have made it up, from a secret."""
-        name = stream.feed(piece.name) if piece.name else ""
-        if piece.arguments:
-            # A name is complete once the arguments begin.
-            name += stream.end()
-        return name or None
 
     def _release_rest(self) -> Sequence[ContentPiece]:
         """Return what was held back, now that the reply is complete."""

@@ -60,10 +60,10 @@ PUBLIC_SHAPES: tuple[PublicShape, ...] = (
         form=r"[a-f0-9]{32}/[a-f0-9-]{36}",
     ),
     # Our own.
-    PublicShape("Windlass", "wb_", "dashed", 50, source="issuer"),
-    PublicShape("Windlass", "wl_", "dashed", 50, source="issuer"),
+    PublicShape("Windlass", "wb_", "dashed", 50, source="issuer", form=r"[0-9a-f]{12}_"),
+    PublicShape("Windlass", "wl_", "dashed", 50, source="issuer", form=r"[0-9a-f]{12}_"),
     PublicShape("Windlass", "wp_", "hex", 60, source="issuer"),
-    PublicShape("Windlass login code", "#login=", "dashed", 40, source="issuer"),
+    PublicShape("Windlass login code", "#login=", "dashed", 40, source="issuer", form=r"[\w-]{40}"),
     # Models.
     PublicShape("xAI", "xai-", "plain", 60, source="issuer"),
     PublicShape("Perplexity", "pplx-", "plain", 40),

@@ -16,20 +16,20 @@ from windlass.journals.session_rows import (
     SessionEnd,
 )
 
-# $1 to $27 are the sessions: the hash that each must end with (null for a new one), its new
+# $1 to $28 are the sessions: the hash that each must end with (null for a new one), its new
 # columns, the last messages that its facts carry, and the process and epoch of the writer's lease
-# (null without one). $28 to $31 are the records, $32 and $33 which session uses which blob, $34 and
-# $35 the blobs, and $36 the lock of the blobs. `place` is the position of a session in its list.
+# (null without one). $29 to $32 are the records, $33 and $34 which session uses which blob, $35 and
+# $36 the blobs, and $37 the lock of the blobs. `place` is the position of a session in its list.
 # The statement returns the places of the sessions that were written, and whether a process waits
 # for them. A session whose row names another process or epoch than the writer's is not written.
 APPEND_SQL = """
 WITH line AS MATERIALIZED (
     SELECT * FROM unnest(
-        $1::bytea[], $2::bytea[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::float8[],
-        $8::text[], $9::float8[], $10::bigint[], $11::text[], $12::text[], $13::text[],
-        $14::text[], $15::text[], $16::boolean[], $17::float8[], $18::bigint[], $19::bigint[],
-        $20::bigint[], $21::numeric[], $22::bigint[], $23::numeric[], $24::bigint[], $25::bigint[],
-        $26::text[], $27::bigint[]
+        $1::bytea[], $2::bytea[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[],
+        $8::float8[], $9::text[], $10::float8[], $11::bigint[], $12::text[], $13::text[],
+        $14::text[], $15::text[], $16::text[], $17::boolean[], $18::float8[], $19::bigint[],
+        $20::bigint[], $21::bigint[], $22::numeric[], $23::bigint[], $24::numeric[], $25::bigint[],
+        $26::bigint[], $27::text[], $28::bigint[]
     ) WITH ORDINALITY AS line (old, {columns}, mail_taken, prompts_taken, worker, epoch, place)
 ), made AS (
     INSERT INTO {schema}.sessions ({columns}, mail_taken, prompts_taken)
@@ -50,19 +50,19 @@ WITH line AS MATERIALIZED (
 ), written AS (
     INSERT INTO {schema}.records (number, seq, body, hash)
     SELECT number, seq, body, hash
-    FROM unnest($28::bigint[], $29::bigint[], $30::text[], $31::bytea[])
+    FROM unnest($29::bigint[], $30::bigint[], $31::text[], $32::bytea[])
         AS record (place, seq, body, hash) JOIN kept USING (place)
 ), wanted AS MATERIALIZED (
     SELECT DISTINCT number, hash
-    FROM unnest($32::bigint[], $33::text[]) AS used (place, hash) JOIN kept USING (place)
+    FROM unnest($33::bigint[], $34::text[]) AS used (place, hash) JOIN kept USING (place)
 ), used AS (
     INSERT INTO {schema}.uses (number, hash) SELECT number, hash FROM wanted
     ON CONFLICT DO NOTHING
 ), guard AS MATERIALIZED (
-    SELECT pg_advisory_xact_lock_shared($36) FROM (SELECT FROM wanted LIMIT 1) AS any_blob
+    SELECT pg_advisory_xact_lock_shared($37) FROM (SELECT FROM wanted LIMIT 1) AS any_blob
 ), stored AS (
     INSERT INTO {schema}.blobs (hash, data)
-    SELECT hash, data FROM guard, unnest($34::text[], $35::bytea[]) AS blob (hash, data)
+    SELECT hash, data FROM guard, unnest($35::text[], $36::bytea[]) AS blob (hash, data)
     WHERE hash IN (SELECT hash FROM wanted) ORDER BY hash
     ON CONFLICT DO NOTHING
 )
@@ -123,7 +123,7 @@ class AppendBatch:
         self.ends[append.session] = end
 
     def statement_arguments(self) -> list[object]:
-        """Return $1 to $35 of APPEND_SQL."""
+        """Return $1 to $36 of APPEND_SQL."""
         rows = [
             (*_session_row(self.starts[name], end), *(self._find_claim(name) or (None, None)))
             for name, end in self.ends.items()

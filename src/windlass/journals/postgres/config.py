@@ -9,11 +9,18 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib import import_module
 from typing import Any, Protocol
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, unquote, urlencode, urlsplit
 
 from windlass.core.errors import ConfigError, ForOperator, JournalFailed
-from windlass.journals.stored_journal import Durability, check_durability
-from windlass.journals.wording import POSTGRES_SCHEMES, show_journal_name, split_server_url
+from windlass.journals.wording import (
+    DIRECT_OPTION,
+    POOLER_OPTION,
+    POSTGRES_SCHEMES,
+    Durability,
+    check_durability,
+    show_journal_name,
+    split_server_url,
+)
 
 NAME_BYTES_MAX = 63
 """Postgres truncates longer names of schemas."""
@@ -87,13 +94,27 @@ class PostgresConfig:
             raise ConfigError("timeout_s must be more than 0, and patience_s must be 0 or more")
         if not LEASE_MIN_S <= self.lease_s < float("inf"):
             raise ConfigError(f"lease_s={self.lease_s}: it must be at least {LEASE_MIN_S:g} s")
-        parts = split_server_url(self.dsn)
-        if parts is None or parts.scheme not in POSTGRES_SCHEMES:
-            # The value is not shown: there may be a password anywhere in it.
+        _, options = split_own_options(self.dsn)
+        if options.get(POOLER_OPTION) not in (None, "transaction"):
             raise ConfigError(
-                "this is not the URL of a Postgres journal: write postgresql://user@host/database. "
-                "In a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25."
+                "?pooler= of a Postgres journal is `transaction`; leave it out for the server "
+                "itself, and for a pooler in session mode"
             )
+        if DIRECT_OPTION in options and POOLER_OPTION not in options:
+            raise ConfigError("?direct= names the server behind a pooler: give ?pooler=transaction")
+        for url in (self.dsn, options.get(DIRECT_OPTION, self.dsn)):
+            _check_url(url)
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a pooler gives each transaction another connection to the server."""
+        return POOLER_OPTION in split_own_options(self.dsn)[1]
+
+    @property
+    def has_direct(self) -> bool:
+        """Whether the server itself can be reached: to listen, and to hold a lock."""
+        options = split_own_options(self.dsn)[1]
+        return POOLER_OPTION not in options or DIRECT_OPTION in options
 
     @property
     def quoted_schema(self) -> str:
@@ -134,8 +155,44 @@ class PostgresConfig:
         return f"windlass_{blake2b(text, digest_size=16).hexdigest()}"
 
 
-async def connect_to_server(config: PostgresConfig) -> PostgresConnection:
-    """Open a connection; raises what asyncpg raises, or ConfigError if it is not installed."""
+def split_own_options(dsn: str) -> tuple[str, dict[str, str]]:
+    """Return a URL without the options that only Windlass knows, and these options."""
+    address, _, query = dsn.partition("?")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    own = {name: value for name, value in pairs if name in (POOLER_OPTION, DIRECT_OPTION)}
+    if not own:
+        return dsn, own
+    rest = urlencode([(name, value) for name, value in pairs if name not in own])
+    return f"{address}?{rest}" if rest else address, own
+
+
+def _check_url(dsn: str) -> None:
+    parts = split_server_url(dsn)
+    if parts is None or parts.scheme not in POSTGRES_SCHEMES:
+        # The value is not shown: there may be a password anywhere in it.
+        raise ConfigError(
+            "this is not the URL of a Postgres journal: write postgresql://user@host/database. "
+            "In a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25."
+        )
+
+
+async def connect_to_server(
+    config: PostgresConfig, *, is_direct: bool = False
+) -> PostgresConnection:
+    """Open a connection; raises what asyncpg raises, or ConfigError if it is not installed.
+
+    `is_direct`: to the server itself if there is a way, also if the others go through a pooler.
+    """
+    dsn, own = split_own_options(config.dsn)
+    # Longer than the server's own limit: when the server gives up, nothing has been written.
+    # When only we give up, the result is unknown.
+    answer_s = config.timeout_s + ANSWER_GRACE_S
+    connect = _load_asyncpg().connect
+    if own and not (is_direct and config.has_direct):
+        # A pooler takes no settings, and a statement that has a name stays on one connection.
+        return await connect(
+            dsn, timeout=CONNECT_TIMEOUT_S, command_timeout=answer_s, statement_cache_size=0
+        )
     settings = {
         "application_name": "windlass",
         "synchronous_commit": "on" if config.durability == "full" else "off",
@@ -150,12 +207,10 @@ async def connect_to_server(config: PostgresConfig) -> PostgresConnection:
         "tcp_keepalives_count": "3",
         "tcp_user_timeout": f"{TCP_TIMEOUT_S * 1000:.0f}",
     }
-    return await _load_asyncpg().connect(
-        config.dsn,
+    return await connect(
+        own.get(DIRECT_OPTION, dsn),
         timeout=CONNECT_TIMEOUT_S,
-        # Longer than the server's own limit: when the server gives up, nothing has been written.
-        # When only we give up, the result is unknown.
-        command_timeout=config.timeout_s + ANSWER_GRACE_S,
+        command_timeout=answer_s,
         server_settings=settings,
     )
 
@@ -173,6 +228,8 @@ _CONFLICT_STATES = ("40001", "40P01")
 """Serialization failure and deadlock: the transaction that lost may simply try again."""
 _SHUTDOWN_STATES = ("57P01", "57P02", "57P03", "57P05")
 _ERROR_TEXTS = {
+    "08P01": "the server refused the settings of the connection, as a pooler does; if it is one in "
+    "transaction mode, add ?pooler=transaction to the URL",
     "28": "the server rejected the user or the password; check both, in the URL or in PGUSER, "
     "PGPASSWORD and ~/.pgpass",
     "3D000": "the database does not exist; create it with createdb, or use another one",
@@ -234,15 +291,13 @@ def _sqlstate(error: BaseException) -> str | None:
 
 
 def _remove_passwords(config: PostgresConfig, text: str) -> str:
-    parts = urlsplit(config.dsn)
-    in_url = parts.netloc.rpartition("@")[0].partition(":")[2]
-    options = parse_qs(parts.query)
-    passwords = {
-        in_url,
-        unquote(in_url),
-        *options.get("password", []),
-        *options.get("sslpassword", []),
-    }
+    passwords: set[str] = set()
+    for url in (config.dsn, split_own_options(config.dsn)[1].get(DIRECT_OPTION, "")):
+        parts = urlsplit(url)
+        in_url = parts.netloc.rpartition("@")[0].partition(":")[2]
+        options = parse_qs(parts.query)
+        passwords |= {in_url, unquote(in_url)}
+        passwords |= {*options.get("password", []), *options.get("sslpassword", [])}
     # The longest first: one may be contained in another.
     for password in sorted(passwords - {""}, key=len, reverse=True):
         text = text.replace(password, "…")

@@ -16,7 +16,7 @@ from windlass.journals.postgres.config import (
     is_connection_lost,
     is_server_answer,
 )
-from windlass.journals.postgres.pool import ConnectionPool
+from windlass.journals.postgres.pool import CLOSE_TIMEOUT_S, ConnectionPool
 
 T = TypeVar("T")
 _LOCK_SHARED = "SELECT pg_advisory_lock_shared($1)"
@@ -63,7 +63,12 @@ class DirectConnection:
         return await asyncio.shield(self.start_task(self.pool.retry_while_transient(attempt)))
 
     async def listen_to(self, channel: str, callback: Callable[..., None]) -> None:
-        """Call back for each notification on a channel, also once the connection was replaced."""
+        """Call back for each notification on a channel, also once the connection was replaced.
+
+        Behind a pooler in transaction mode, nothing is ever heard.
+        """
+        if not self.pool.config.has_direct:
+            return
         if channel in self._listeners:
             await self.run(_do_nothing)
             return
@@ -101,11 +106,19 @@ class DirectConnection:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    async def close(self) -> None:
+        """Wait for what runs in the background, once the pool is closed: nothing is left behind."""
+        if tasks := {*self._tasks} - {asyncio.current_task()}:
+            _, late = await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
     async def _ensure_open(self) -> PostgresConnection:
         if self._server is not None and self._server.is_closed():
             self._on_connection_lost(self._server)
         if self._server is None:
-            server = await self.pool.open_connection()
+            server = await self.pool.open_connection(is_direct=True)
             for key in self._locks:
                 await server.fetchval(_LOCK_SHARED, key)
             for channel, callback in self._listeners.items():

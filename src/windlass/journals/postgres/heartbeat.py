@@ -104,7 +104,7 @@ class Heartbeat:
     async def _renew(self) -> None:
         had_deadline = self._deadline
         while True:
-            if not self._is_direct:
+            if not self._is_direct and self._direct.pool.config.has_direct:
                 self._is_direct = await self._direct.run(_is_direct)
             if self._is_direct:
                 # Taken before the row is there: a row without its lock looks dead.

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -22,16 +23,26 @@ from windlass.core.session_summary import PagePlace, SessionQuery, SessionSummar
 from windlass.journals.answer_proofs import find_unsigned_answers
 from windlass.journals.codec import RecordProblem, blob_name
 from windlass.journals.mail_rules import MailLimits
-from windlass.journals.postgres.config import LEASE_S, PostgresConfig
+from windlass.journals.postgres.config import LEASE_S, PostgresConfig, PostgresConnection
 from windlass.journals.postgres.leasing import PostgresLease
 from windlass.journals.postgres.live import PostgresSender, PostgresSubscription
-from windlass.journals.postgres.queries import PostgresQueries
+from windlass.journals.postgres.queries import BurySessions, PostgresQueries
+from windlass.journals.postgres.saving import TableSaver
 from windlass.journals.postgres.shared_records import PostgresRecordStore
+from windlass.journals.saved_journal import SavedJournal
 from windlass.journals.service_keys import ServiceKeys, load_service_keys
 from windlass.journals.session_rows import PendingAppend
-from windlass.journals.stored_journal import Durability
+from windlass.journals.tombstones import (
+    KIND,
+    find_put_back,
+    hash_signature,
+    hash_without_key,
+    make_tombstone,
+    read_tombstone,
+)
 from windlass.journals.upgrades import UpgradeStatus
-from windlass.journals.wording import session_missing_error
+from windlass.journals.wording import Durability, session_missing_error
+from windlass.ports.records import Tombstone
 
 PRUNE_BATCH = 100
 """Sessions that are deleted in one transaction, each with those below it."""
@@ -43,8 +54,9 @@ class PostgresJournal(PostgresRecordStore):
     With the durability "relaxed", the last appends may be lost when the server crashes. If only
     this process dies, nothing is lost with either setting.
 
-    Connect to the server itself, or through a pooler in session mode: leases and notifications need
-    a connection that stays the same.
+    Through a pooler in transaction mode, add `?pooler=transaction` to the URL: nothing is listened
+    to then and no lock is held, so that those who wait look by themselves, and the sessions of a
+    dead process are free after `lease_s`. `&direct=` with the URL of the server gives these back.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter per setting
@@ -129,6 +141,8 @@ class PostgresJournal(PostgresRecordStore):
         if stored is None:
             return []
         problems = await asyncio.to_thread(stored.find_problems)
+        if stored.records:
+            problems += find_put_back(await self.find_tombstone(name, stored.records[0][2]))
         if self.is_signed:
             with suppress(JournalCorrupt):  # Then `problems` has the record that is to blame.
                 facts = await self.read(session)
@@ -142,6 +156,20 @@ class PostgresJournal(PostgresRecordStore):
         """
         orphans = await self._run_query(self._queries.find_orphans)
         return [*orphans, *await self.find_unsigned_records()]
+
+    async def save(self, target: Path) -> SavedJournal:
+        """Save the journal to a new file while others use it, and check every record of it.
+
+        Raises ConfigError if the file exists, and JournalCorrupt if the journal is damaged.
+        """
+        return await self._run_query(lambda server: TableSaver(self._queries).save(server, target))
+
+    async def load(self, backup: Path) -> SavedJournal:
+        """Load a backup into this journal, which must be empty, and check every record of it.
+
+        Raises ConfigError if it is no backup or this journal holds something, and JournalCorrupt.
+        """
+        return await self._run_query(lambda server: TableSaver(self._queries).load(server, backup))
 
     async def _walk_records(self, session: str, after: int) -> Sequence[Fact | RecordProblem]:
         name = self._check_name(session)
@@ -176,16 +204,18 @@ class PostgresJournal(PostgresRecordStore):
     async def _find_driven(self, sessions: Sequence[str]) -> set[str]:
         return await self._resources.for_running_loop().leases.find_driven(sessions)
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, *, erase: bool = False) -> bool:
         """Delete a session, those that work for it, and the attachments that only they used.
 
-        Returns whether there was one. Raises SessionBusy, and deletes nothing, if one is driven.
+        Returns whether there was one. Raises SessionBusy, and deletes nothing, if one is driven,
+        and ConfigError if a service signs what stays of it, and this process lacks the key.
         """
+        self._signed.check_writer(KIND)
         tree = [self._check_name(session), *await self._find_below(session)]
         # This also notices a driver that has died.
         await self._resources.for_running_loop().leases.find_driven(tree)
         deleted, driven = await self._run_query(
-            lambda server: self._queries.delete_trees(server, [tree])
+            lambda server: self._queries.delete_trees(server, [tree], None, self._bury(erase=erase))
         )
         if driven:
             raise SessionBusy(
@@ -194,14 +224,66 @@ class PostgresJournal(PostgresRecordStore):
             )
         return deleted > 0
 
+    def _bury(self, *, erase: bool) -> BurySessions:
+        async def bury(server: PostgresConnection, firsts: Sequence[tuple[str, bytes]]) -> None:
+            values = [value for first in firsts for value in first]
+            await self._write_tombstones(server, values, erase=erase)
+
+        return bury
+
+    async def bury(self, name: str) -> None:
+        """Leave a tombstone under a name. Raises ConfigError if this process cannot sign it."""
+        self._signed.check_writer(KIND)
+
+        async def write(server: PostgresConnection) -> None:
+            async with server.transaction():
+                await self._write_tombstones(server, [name], erase=True)
+
+        await self._run_query(write)
+
+    async def _write_tombstones(
+        self, server: PostgresConnection, values: Sequence[str | bytes], *, erase: bool
+    ) -> None:
+        journal = await self._queries.read_journal_id(server)
+        data = make_tombstone(erased=erase)
+        for value in values:
+            name = self._hash_value(journal, value)
+            await self._records.replace_record(server, KIND, name, data)
+
+    def _hash_value(self, journal: str, value: str | bytes) -> str:
+        """Return a hash of a name that the database alone does not suffice to make, with a key."""
+        if self._keys.can_sign:
+            return hash_signature(self._keys.sign("erased", journal, value))
+        return hash_without_key(journal, value)
+
+    async def find_tombstone(self, session: str, first: bytes = b"") -> Tombstone | None:
+        """Return what stays of a deleted session, by its name or by its first record.
+
+        With keys, only a process that has the private key finds it.
+        """
+        value = first or self._check_name(session)
+        name = self._hash_value(await self._run_query(self._queries.read_journal_id), value)
+        found = await self.get_record(KIND, name)
+        return None if found is None else read_tombstone(found.data)
+
+    async def scrub(self) -> bool:
+        """Return False: the server keeps the bytes until it has cleaned up its files and its log.
+
+        How long that takes is for its operator to say (`docs/production.md`).
+        """
+        return False
+
     @override
     async def _delete_ended_trees(self, trees: Sequence[Sequence[str]], before: float) -> int:
+        self._signed.check_writer(KIND)
         await self._resources.for_running_loop().leases.wait_for_releases()
         count = 0
         for start in range(0, len(trees), PRUNE_BATCH):
             batch = trees[start : start + PRUNE_BATCH]
             deleted, _ = await self._run_query(
-                lambda server, batch=batch: self._queries.delete_trees(server, batch, before)
+                lambda server, batch=batch: self._queries.delete_trees(
+                    server, batch, before, self._bury(erase=False)
+                )
             )
             count += deleted
         return count

@@ -109,7 +109,7 @@ class PostgresLive:
         self._pump: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        self._is_refused = False
+        self._is_refused = not pool.config.has_direct
         self._tasks = set[asyncio.Task[Any]]()
 
     # Drivers.
@@ -262,15 +262,15 @@ class PostgresLive:
         """Open the connection; None if notifications do not come through it."""
         if self._is_refused:
             return None
-        server = await self._pool.open_connection()
+        server = await self._pool.open_connection(is_direct=True)
         self._listening.clear()
         if not await self._is_notified(server):
             self._is_refused = True
             self._pool.drop_connection(server)
             _log.warning(
                 "%s: notifications do not come through, as behind a pooler in transaction mode: "
-                "watchers in other processes see facts only, no text as it streams. Connect to the "
-                "server itself, or use a pooler in session mode.",
+                "watchers in other processes see facts only, no text as it streams. Add "
+                "?pooler=transaction to the URL, and ?direct= with the URL of the server itself.",
                 self._pool.config.location,
             )
             return None

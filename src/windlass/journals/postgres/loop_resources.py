@@ -27,6 +27,7 @@ class LoopResources(NamedTuple):
     """What one event loop works with."""
 
     pool: ConnectionPool
+    direct: DirectConnection
     writer: PostgresWriter
     leases: LeaseKeeper
     news: SessionNews
@@ -39,6 +40,7 @@ class LoopResources(NamedTuple):
         await self.live.close()
         await self.leases.close()
         await self.pool.close()
+        await self.direct.close()
 
 
 class ResourcesByLoop:
@@ -71,7 +73,7 @@ class ResourcesByLoop:
             news = SessionNews(direct, leases.find_claim)
             writer.tell_waiters = lambda names, elsewhere: news.tell(names, elsewhere=elsewhere)
             live = PostgresLive(pool, direct)
-            resources = LoopResources(pool, writer, leases, news, live)
+            resources = LoopResources(pool, direct, writer, leases, news, live)
             self._by_loop = {**alive, loop: resources}
         return resources
 

@@ -32,6 +32,7 @@ from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.questions import PostgresQuestions
 from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.session_rows import SESSION_COLUMNS, SessionEnd
+from windlass.ports.fleet import CallerQueue
 
 LANE_COLUMNS: dict[MailLane, str] = {"control": "mail", "prompts": "prompts"}
 """What the columns of a lane's counters begin with."""
@@ -60,6 +61,12 @@ FROM unnest($1::text[]) AS callers (caller) CROSS JOIN LATERAL (
     JOIN {{0}}.sessions ON sessions.number = mail.session
     WHERE mail.caller = callers.caller COLLATE "C" AND {_IS_WAITING} ORDER BY at LIMIT $2
 ) AS found
+"""  # noqa: S608 - our own text
+
+_LIST_QUEUES = f"""
+SELECT mail.caller, count(*), min(mail.at) FROM {{0}}.mail
+JOIN {{0}}.sessions ON sessions.number = mail.session
+WHERE lane = 'prompts' AND {_IS_WAITING} GROUP BY mail.caller ORDER BY min(mail.at), mail.caller
 """  # noqa: S608 - our own text
 
 
@@ -289,6 +296,11 @@ class PostgresMail:
             found.setdefault(caller, []).append((at, session))
         is_cut = len(rows) == CALLERS_MAX
         return take_turns(found, limit), callers[-1] if is_cut else ""
+
+    async def list_queues(self, server: PostgresConnection) -> list[CallerQueue]:
+        """Return how many prompts of each caller wait, and since when; the longest wait first."""
+        rows = await server.fetch(self._format_sql(_LIST_QUEUES))
+        return [CallerQueue(*row) for row in rows]
 
     def _format_sql(self, text: str) -> str:
         return text.format(self._config.quoted_schema)

@@ -13,10 +13,12 @@ from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.loop_resources import ResourcesByLoop
 from windlass.journals.postgres.mail import PostgresMail, ServerLetter
+from windlass.journals.postgres.worker_rows import WorkerRows
 from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.stored_journal import StoredJournal
 from windlass.journals.wording import session_name_error
-from windlass.ports import ProvenAnswers
+from windlass.ports.fleet import FleetRows
+from windlass.ports.records import ProvenAnswers
 
 T = TypeVar("T")
 
@@ -118,3 +120,9 @@ class PostgresMailbox(StoredJournal):
             lambda server: self._mail.list_mailed(server, limit, behind)
         )
         return names
+
+    async def read_fleet(self) -> FleetRows:
+        """Return the processes of the last hour, what each drives, and the prompts that wait."""
+        at, workers = await self._run_query(WorkerRows(self._config).list_recent)
+        queues = await self._run_query(self._mail.list_queues)
+        return FleetRows(at=at, workers=workers, queues=queues)

@@ -111,6 +111,8 @@ class SessionNews:
 
     async def _mark_waited(self, session: str) -> None:
         """Say in the row of a session that a process waits, for a while. A driver need not."""
+        if not self._pool.config.has_direct:
+            return  # It could not be notified: it looks by itself.
         if self._is_held(session) or self._marked.get(session, 0.0) > boot_time():
             return
         until = boot_time() + WAITED_S / 2

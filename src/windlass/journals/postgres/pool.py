@@ -88,11 +88,14 @@ class ConnectionPool:
             await asyncio.sleep(wait_s)
             wait_s = min(max(2 * wait_s, RETRY_WAIT_MIN_S), RETRY_WAIT_MAX_S)
 
-    async def open_connection(self) -> PostgresConnection:
-        """Open a connection that the pool does not hand out; the schema is up to date then."""
+    async def open_connection(self, *, is_direct: bool = False) -> PostgresConnection:
+        """Open a connection that the pool does not hand out; the schema is up to date then.
+
+        `is_direct`: to the server itself, if there is a way around the pooler.
+        """
         if self.is_closed:
             raise closed_error(self.config.location)
-        connection = await connect_to_server(self.config)
+        connection = await connect_to_server(self.config, is_direct=is_direct)
         self._open.connections.add(connection)
         try:
             await self._start_closer()

@@ -5,7 +5,7 @@ Each may be run again when its connection breaks: running it twice has the same 
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -31,6 +31,10 @@ UPGRADE_BATCH = 100
 """Sessions that are folded again in one transaction."""
 _BLOBS_PREFIX = re.compile(r'\{"v":\d+,"blobs":(\[\[.*?\]\])')
 _BLOB_NAME = re.compile(r'"([0-9a-f]{64})"')
+
+
+BurySessions = Callable[[PostgresConnection, Sequence[tuple[str, bytes]]], Awaitable[None]]
+"""Writes the tombstones of sessions, by their names and the hashes of their first records."""
 
 
 class StoredSession(NamedTuple):
@@ -73,7 +77,7 @@ class PostgresQueries:
     """The statements for one schema. In their text, `{}` is its quoted name."""
 
     def __init__(self, config: PostgresConfig) -> None:
-        self._config = config
+        self.config = config
         self._leases = LeaseRows(config)
 
     async def read_session(
@@ -105,6 +109,23 @@ class PostgresQueries:
         records = await server.fetch(query, number, start.seq)
         blobs = await self._fetch_blobs(server, records)
         return StoredSession(row[1:], start, records, blobs)
+
+    async def verify_all(self, server: PostgresConnection) -> tuple[int, int, list[str]]:
+        """Return how many sessions and records there are, and what is wrong with them, in words.
+
+        Call it in a transaction.
+        """
+        query = "SELECT number, {columns} FROM {}.sessions WHERE facts > 0 ORDER BY number"
+        rows = await server.fetch(self._format_sql(query))
+        problems: list[str] = []
+        count = 0
+        for row in rows:
+            stored = await self._read_records(server, row, 0)
+            count += len(stored.records)
+            name = SessionEnd.from_row(row[1:]).summary.session
+            found = await asyncio.to_thread(stored.find_problems)
+            problems += [f"session {name!r}: {problem}" for problem in found]
+        return len(rows), count, problems
 
     async def find_ends(self, server: PostgresConnection, names: Sequence[str]) -> list[SessionEnd]:
         """Return where sessions end."""
@@ -169,11 +190,13 @@ class PostgresQueries:
         server: PostgresConnection,
         trees: Sequence[Sequence[str]],
         before: float | None = None,
+        bury: BurySessions | None = None,
     ) -> tuple[int, int]:
         """Delete the trees of which nothing is driven. The first name of each tree is its root.
 
-        With `before`, only trees whose root is still ended, and not touched since. Returns how many
-        sessions were deleted, and how many trees were left because they are driven.
+        With `before`, only trees whose root is still ended, and not touched since. `bury` writes
+        what stays of them, in the same transaction. Returns how many sessions were deleted, and how
+        many trees were left because they are driven.
         """
         names = [name for tree in trees for name in tree]
         async with server.transaction():
@@ -182,8 +205,23 @@ class PostgresQueries:
             left = {tree[0]: tree for tree in trees if driven.isdisjoint(tree)}
             numbers = await self._lock_trees(server, left, before)
             if numbers:
+                if bury is not None:
+                    await bury(server, await self._read_firsts(server, numbers))
                 await self._delete_rows(server, numbers)
         return len(numbers), len(trees) - len(left)
+
+    async def _read_firsts(
+        self, server: PostgresConnection, numbers: Sequence[int]
+    ) -> list[tuple[str, bytes]]:
+        """Return the names of sessions and the hashes of their first records."""
+        query = """SELECT session, hash FROM {0}.sessions JOIN {0}.records USING (number)
+            WHERE number = ANY ($1::bigint[]) AND seq = 1"""
+        return [(row[0], row[1]) for row in await server.fetch(self._format_sql(query), numbers)]
+
+    async def read_journal_id(self, server: PostgresConnection) -> str:
+        """Return the random id of the journal."""
+        query = "SELECT value FROM {}.meta WHERE name = 'journal'"
+        return await server.fetchval(self._format_sql(query))
 
     async def _lock_driven(self, server: PostgresConnection, names: Sequence[str]) -> set[str]:
         """Lock the rows of sessions, and return those that a living process may have."""
@@ -214,7 +252,7 @@ class PostgresQueries:
     async def _delete_rows(self, server: PostgresConnection, numbers: Sequence[int]) -> None:
         """Delete the records of sessions, the blobs that only they used, and their shares."""
         # An append may be about to use a blob that looks unused here, so it waits for this lock.
-        key = self._config.lock_key("blobs")
+        key = self.config.lock_key("blobs")
         await server.fetchval("SELECT pg_advisory_xact_lock($1)", key)
         for statement in (
             """DELETE FROM {0}.shares USING {0}.sessions
@@ -241,7 +279,7 @@ class PostgresQueries:
             if number is None:
                 return False
             lock = "SELECT pg_advisory_xact_lock_shared($1)"
-            await server.fetchval(lock, self._config.lock_key("blobs"))
+            await server.fetchval(lock, self.config.lock_key("blobs"))
             query = "INSERT INTO {}.blobs VALUES ($1, $2) ON CONFLICT DO NOTHING"
             await server.execute(self._format_sql(query), name, data)
             query = "INSERT INTO {}.uses (number, hash) VALUES ($1, $2) ON CONFLICT DO NOTHING"
@@ -270,7 +308,7 @@ class PostgresQueries:
         """Return the state of the upgrade of the tables."""
         query = self._format_sql("SELECT count(*) FROM {}.sessions WHERE version < $1")
         left = await server.fetchval(query, VERSION)
-        return UpgradeStatus(VERSION, not await is_shared(server, self._config), left)
+        return UpgradeStatus(VERSION, not await is_shared(server, self.config), left)
 
     async def fold_rows_again(self, server: PostgresConnection) -> int:
         """Write the rows of some sessions that the version before wrote; returns how many.
@@ -298,10 +336,10 @@ class PostgresQueries:
             await server.execute(self._format_sql(lock))
             if (await self.upgrade_status(server)).sessions_left:
                 raise older_wrote_error()
-            await end_sharing(server, self._config)
+            await end_sharing(server, self.config)
 
     def _format_sql(self, text: str) -> str:
-        schema = self._config.quoted_schema
+        schema = self.config.quoted_schema
         has_mail = HAS_MAIL.format(schema)
         return text.format(schema, columns=SESSION_COLUMNS, has_mail=has_mail)
 

@@ -31,6 +31,7 @@ MIGRATIONS: Sequence[str] = (
         parent text COLLATE "C" NOT NULL,
         pause text NOT NULL,
         released boolean NOT NULL,
+        tags text COLLATE "C" NOT NULL,
         updated double precision NOT NULL,
         steps bigint NOT NULL,
         asked bigint NOT NULL,

@@ -23,7 +23,7 @@ from windlass.journals.record_rules import (
 )
 from windlass.journals.service_keys import ServiceKeys
 from windlass.logs import get_logger
-from windlass.ports import SharedRecord
+from windlass.ports.records import SharedRecord
 
 _PURPOSE = "record"
 REPORTED_MAX = 10_000
@@ -204,6 +204,14 @@ class PostgresRecords:
         record = SharedRecord(kind, name, written, data)
         self._signed.note_version(record)
         return record
+
+    async def replace_record(
+        self, server: PostgresConnection, kind: str, name: str, data: bytes
+    ) -> None:
+        """Write a record, whatever is there. Call it in a transaction."""
+        delete = f"DELETE FROM {self._table} WHERE kind = $1 AND name = $2"  # noqa: S608 - as above
+        await server.execute(delete, kind, name)
+        await self.put_record(server, RecordChange(kind, name, data, 0, secrets.token_hex(16)))
 
     async def _sign_change(
         self, server: PostgresConnection, change: RecordChange

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
+from windlass.ports.fleet import SESSIONS_SHOWN, WorkerRow
 
 FORGOTTEN_AFTER = "interval '7 days'"
 """How long the row of a process is kept that is not there any more."""
@@ -40,6 +41,20 @@ direct AND NOT dead AND expires > clock_timestamp() AND timeline = {_TIMELINE}
 """Whether the lock of a process is missing that should hold one. A process takes its lock before it
 renews its row. One that has not renewed it since the server was started, or since another server
 took its place, has only not come back yet: its row expires, but its lock tells nothing."""
+
+_SECONDS = "extract(epoch FROM {})::float8"
+# Few sessions are open, and the index of states finds them, however many are kept.
+_LIST_RECENT = f"""
+SELECT id, host, process, version, {_SECONDS.format("started")}, {_SECONDS.format("renewed")},
+    {_SECONDS.format("expires")}, dead, direct, coalesce(runs, 0), coalesce(names, '{{{{}}}}')
+FROM {{0}}.workers LEFT JOIN (
+    SELECT worker, count(*) AS runs,
+        (array_agg(session ORDER BY changed DESC, session))[1:{SESSIONS_SHOWN}] AS names
+    FROM {{0}}.sessions WHERE state = 'open' AND parent = '' AND worker IS NOT NULL GROUP BY worker
+) AS driven ON driven.worker = workers.id
+WHERE expires > clock_timestamp() - interval '1 hour' OR runs > 0
+ORDER BY started DESC, id
+"""  # noqa: S608 - our own text
 
 
 def driven_sql(config: PostgresConfig) -> str:
@@ -115,6 +130,13 @@ class WorkerRows:
         """Delete rows of processes that have been gone for long."""
         query = "DELETE FROM {0}.workers WHERE expires < clock_timestamp() - "
         await server.execute(self._format_sql(query + FORGOTTEN_AFTER))
+
+    async def list_recent(self, server: PostgresConnection) -> tuple[float, list[WorkerRow]]:
+        """Return the processes of the last hour with what they drive, and the server's time."""
+        now: float = await server.fetchval(f"SELECT {_SECONDS.format('clock_timestamp()')}")
+        rows = await server.fetch(self._format_sql(_LIST_RECENT))
+        fields = WorkerRow.__struct_fields__
+        return now, [WorkerRow(**dict(zip(fields, row, strict=True))) for row in rows]
 
     def _format_sql(self, text: str) -> str:
         return text.format(self._config.quoted_schema)

@@ -27,6 +27,10 @@ from windlass.sqlite_file import SqliteConnection
 
 MARK_INTERVAL_S = 5.0
 """How often the book is remembered outside of the file, at most, if no person answers."""
+OLDER_JOURNAL = (
+    "this journal is older than it was: records were taken away, or it was restored from a backup; "
+    "if you did that, run `windlass sessions verify --accept`"
+)
 _SUM_BITS = 256
 _ANSWERED = str(CallAnswered.__struct_config__.tag)
 _IMPORTED = str(SessionImported.__struct_config__.tag)
@@ -98,6 +102,10 @@ class AnchorBook:
     def is_genuine_record(self, signature: str, *values: object) -> bool:
         """Whether a shared record was signed with the user's key, and not changed since."""
         return self._key.is_valid(signature, "record", self._journal, *values)
+
+    def hash_value(self, value: str | bytes) -> str:
+        """Return a hash that only the user's key can make, for the name of a tombstone."""
+        return self._key.sign("erased", self._journal, value)
 
     # ── the ends of sessions ─────────────────────────────────────────────────
 
@@ -221,10 +229,7 @@ class AnchorBook:
             mark.count > book.count
             or (mark.count == book.count and mark.signature != book.signature)
         ):
-            problems.append(
-                "this journal is older than it was: records were taken away, or it was restored "
-                "from a backup; if you did that, run `windlass sessions verify --accept`"
-            )
+            problems.append(OLDER_JOURNAL)
         lost = connection.execute(
             """SELECT DISTINCT session FROM anchors WHERE NOT EXISTS
             (SELECT 1 FROM sessions WHERE sessions.session = anchors.session)"""

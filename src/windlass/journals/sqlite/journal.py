@@ -21,31 +21,38 @@ from windlass.core.errors import ConfigError, JournalCorrupt
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.session_summary import PagePlace, SessionQuery, SessionSummary
-from windlass.journals.codec import RecordProblem
+from windlass.journals.codec import RecordProblem, first_hash
 from windlass.journals.leases import FileLeaseTable, HeldLease
 from windlass.journals.live.socket_server import LiveSocketServer, SocketSender
 from windlass.journals.live.socket_watch import SocketSubscription
 from windlass.journals.mail_rules import MailLimits
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.record_rules import ShareChange
+from windlass.journals.saved_journal import SavedJournal
 from windlass.journals.session_rows import PendingAppend
 from windlass.journals.signing import load_key
 from windlass.journals.sqlite import budgets, queries
 from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.open_files import keep_log_on_close
-from windlass.journals.sqlite.schema import open_writer, sqlite_error
+from windlass.journals.sqlite.saving import (
+    PLAIN_COPY,
+    is_plain_copy,
+    note_file,
+    open_noted,
+    save_file,
+)
+from windlass.journals.sqlite.schema import sqlite_error
 from windlass.journals.sqlite.shared_records import RecordTable, SqliteRecordStore
+from windlass.journals.sqlite.tombstones import find_tombstone, write_tombstone
 from windlass.journals.sqlite.writer import FileChange, SqliteWriter
-from windlass.journals.stored_journal import Durability, check_durability
 from windlass.journals.upgrades import UpgradeStatus
-from windlass.journals.wording import closed_error
+from windlass.journals.wording import Durability, check_durability, closed_error
+from windlass.ports.records import Tombstone
 from windlass.sqlite_file import SqliteConnection, open_connection, read_transaction
 
 T = TypeVar("T")
 DAMAGE_ERRORS = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, UnicodeError)
 """What SQLite raises for a damaged page: that, missing tables, or text that is not UTF-8."""
-POLL_MAX_S = 0.25
-"""How often to check whether another process has written, after a long silence."""
 PRUNE_BATCH = 500
 """Sessions that are deleted in one transaction, each with those below it."""
 
@@ -80,7 +87,7 @@ class SqliteJournal(SqliteRecordStore):
         super().__init__(f"journal {self.path}", mail_limits or MailLimits(), now)
         self._now = now
         self._notifier = AppendNotifier()
-        connection = open_writer(self.path, durability)
+        connection = open_noted(self.path, durability)
         self._book = AnchorBook.open(connection, load_key())
         self._records = RecordTable(self._location, self._book)
         self._writer = SqliteWriter(connection, self.path, self._notifier.notify, self._book)
@@ -118,13 +125,29 @@ class SqliteJournal(SqliteRecordStore):
 
     async def check(self) -> list[str]:
         """Return what is wrong with the file as a whole. This reads all of it."""
-        return await self._run_query(lambda file: queries.check_file(file, self._book))
+        problems = await self._run_query(lambda file: queries.check_file(file, self._book))
+        is_copy = await self._run_query(lambda file: is_plain_copy(file, self.path))
+        return [*problems, PLAIN_COPY] if problems and is_copy else problems
+
+    async def save(self, target: Path) -> SavedJournal:
+        """Save the journal as one file while others use it, and check every record of it."""
+        return await asyncio.to_thread(save_file, self.path, target)
+
+    async def load(self, backup: Path) -> SavedJournal:
+        """Raise ConfigError: a file is replaced as a whole."""
+        raise ConfigError(f"{backup} replaces the file of a journal: use `windlass restore`")
+
+    async def read_first_hash(self, session: str) -> bytes:
+        """Return the hash of the first record of a session; empty if there is none."""
+        facts = await self.read(session)
+        return first_hash(session, facts[0]) if facts else b""
 
     async def accept(self) -> None:
         """Take the journal as it is for genuine: it was moved here, or restored from a backup."""
         book = self._book
         if book is not None:
             await self._submit_change(book.accept, moves_ends=True)
+            await self._submit_change(lambda file: note_file(file, self.path))
             await self._change_records(self._records.sign_all)
             book.remember(now=True)
 
@@ -156,7 +179,7 @@ class SqliteJournal(SqliteRecordStore):
     async def _find_driven(self, sessions: Sequence[str]) -> set[str]:
         return set(filter(self._leases.is_taken, sessions))
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, *, erase: bool = False) -> bool:
         """Delete a session, those that work for it, and the attachments that only they used.
 
         Returns whether there was one. Raises SessionBusy, and deletes nothing, if one is driven.
@@ -171,13 +194,29 @@ class SqliteJournal(SqliteRecordStore):
                 lease.release()
 
         deletion = self._submit_change(
-            lambda file: queries.delete_tree(file, session, lease_below, self._book),
+            lambda file: queries.delete_tree(file, session, lease_below, self._book, erase=erase),
             moves_ends=True,
         )
         # The deletion continues even if its caller is cancelled, and the leases are held until it
         # ends.
         deletion.add_done_callback(release_all)
         return await asyncio.shield(deletion)
+
+    async def find_tombstone(self, session: str, first: bytes = b"") -> Tombstone | None:
+        """Return what stays of a deleted session, by its name or by its first record."""
+        value = first or self._check_name(session)
+        return await self._run_query(lambda file: find_tombstone(file, value, self._book))
+
+    async def bury(self, name: str) -> None:
+        """Leave a tombstone under a name."""
+        await self._submit_change(lambda file: write_tombstone(file, name, self._book, erase=True))
+
+    async def scrub(self) -> bool:
+        """Shorten the file by what was deleted, and empty its log; returns whether it is empty.
+
+        It waits for readers that still need the log, for some seconds.
+        """
+        return await self._writer.scrub()
 
     @override
     async def _delete_ended_trees(self, trees: Sequence[Sequence[str]], before: float) -> int:
@@ -206,13 +245,12 @@ class SqliteJournal(SqliteRecordStore):
     async def wait_for_append(self, session: str, after: int) -> None:
         """Return when the session has records after number `after`.
 
-        An append of this process is noticed at once, one of another process within 0.25 s.
+        An append of this process is noticed at once, one of another process within 0.1 s.
         """
         name = self._check_name(session)
         await self._wait_for_change(
             self._notifier.subscribe(name),
             lambda file: queries.last_seq(file, name) > after,
-            POLL_MAX_S,
         )
 
     @override
@@ -300,24 +338,21 @@ class SqliteJournal(SqliteRecordStore):
         """Run a query in a thread, on a connection of its own, at one moment of the file."""
 
         def query() -> T:
-            with self._borrow_reader() as file:
-                return work(file)
+            with self._translate_errors():
+                file = self._readers.pop() if self._readers else open_connection(self.path)
+                try:
+                    with read_transaction(file):
+                        found = work(file)
+                except BaseException:
+                    # The traceback can hold a cursor with rows left: later queries would see no
+                    # change.
+                    keep_log_on_close(file)
+                    file.close(force=True)
+                    raise
+                self._readers.append(file)
+                return found
 
         return await asyncio.to_thread(query)
-
-    @contextmanager
-    def _borrow_reader(self) -> Generator[SqliteConnection]:
-        with self._translate_errors():
-            connection = self._readers.pop() if self._readers else open_connection(self.path)
-            try:
-                with read_transaction(connection):
-                    yield connection
-            except BaseException:
-                # The traceback can hold a cursor with rows left: later queries would see no change.
-                keep_log_on_close(connection)
-                connection.close(force=True)
-                raise
-            self._readers.append(connection)
 
     @contextmanager
     def _translate_errors(self) -> Generator[None]:

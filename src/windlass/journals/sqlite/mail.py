@@ -26,6 +26,7 @@ from windlass.journals.session_rows import SessionEnd
 from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.questions import decide_question_row
 from windlass.journals.sqlite.session_table import write_ends
+from windlass.ports.fleet import CallerQueue
 from windlass.sqlite_file import SqliteConnection
 
 LANE_COLUMNS: dict[MailLane, str] = {"control": "mail", "prompts": "prompts"}
@@ -149,6 +150,16 @@ def remove_letters(connection: SqliteConnection, session: str, lane: MailLane, u
     connection.execute(f"DELETE FROM mail WHERE key = '' AND {condition}", place)  # noqa: S608 - ours
     emptied = f"UPDATE mail SET message = NULL, by = '' WHERE message IS NOT NULL AND {condition}"  # noqa: S608 - ours
     connection.execute(emptied, place)
+
+
+def list_queues(connection: SqliteConnection) -> list[CallerQueue]:
+    """Return how many prompts of each caller wait, and since when; the longest wait first."""
+    query = f"""SELECT mail.caller, count(*), min(at) FROM mail
+        JOIN sessions ON sessions.number = mail.session
+        WHERE lane = 'prompts' AND {_IS_WAITING} GROUP BY mail.caller ORDER BY 3, 1"""  # noqa: S608 - our own text
+    return [
+        CallerQueue(str(row[0]), int(row[1]), float(row[2])) for row in connection.execute(query)
+    ]
 
 
 def list_mailed(connection: SqliteConnection, limit: int, behind: str) -> tuple[list[str], str]:

@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from typing_extensions import override
 
@@ -14,14 +15,13 @@ from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.sqlite import mail
 from windlass.journals.sqlite.anchors import AnchorBook
+from windlass.journals.sqlite.file_watch import FileWatch
 from windlass.journals.sqlite.questions import read_unsettled
 from windlass.journals.stored_journal import StoredJournal
+from windlass.ports.fleet import FleetRows
 from windlass.sqlite_file import SqliteConnection
 
 T = TypeVar("T")
-POLL_MIN_S = 0.05
-MAIL_POLL_MAX_S = 0.1
-"""How often to check whether another process has posted: at first, and after a long silence."""
 
 
 class SqliteMailbox(StoredJournal):
@@ -34,6 +34,8 @@ class SqliteMailbox(StoredJournal):
         self._mail_clock = now
         self._book: AnchorBook | None = None
         """Signs for the user; None without a key."""
+        self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, FileWatch] = WeakKeyDictionary()
+        """By event loop: all who wait there for other processes."""
         self._listed_behind = ""
         """The caller behind which the next list of sessions with messages begins."""
 
@@ -105,7 +107,6 @@ class SqliteMailbox(StoredJournal):
         await self._wait_for_change(
             self._mail_notifier.subscribe(lane_name(name, lane)),
             lambda file: mail.has_letters(file, name, lane, after),
-            MAIL_POLL_MAX_S,
         )
 
     async def list_mailed(self, limit: int = 100) -> Sequence[str]:
@@ -116,23 +117,23 @@ class SqliteMailbox(StoredJournal):
         )
         return names
 
+    async def read_fleet(self) -> FleetRows:
+        """Return the prompts that wait. A file does not know the processes that use it."""
+        queues = await self._run_query(mail.list_queues)
+        return FleetRows(at=self._mail_clock(), workers=None, queues=queues)
+
     async def _wait_for_change(
         self,
         subscription: AbstractContextManager[asyncio.Future[None]],
         is_there: Callable[[SqliteConnection], bool],
-        poll_max_s: float,
     ) -> None:
         """Return when this process was notified, or another one has changed what is there."""
-        seen_version = None
-        wait_s = POLL_MIN_S
-        with subscription as notified:
-            while not notified.done():
-                version = self._data_version()
-                if version == seen_version:
-                    wait_s = min(wait_s * 1.5, poll_max_s)
-                elif await self._run_query(is_there):
-                    return
-                else:
-                    seen_version = version
-                    wait_s = POLL_MIN_S
-                await asyncio.wait((notified,), timeout=wait_s)
+        loop = asyncio.get_running_loop()
+        watch = self._watches.get(loop)
+        if watch is None:
+            watch = self._watches[loop] = FileWatch(self._data_version, self._run_query)
+        with subscription as notified, watch.wait_for(is_there) as changed:
+            if not notified.done() and not await self._run_query(is_there):
+                await asyncio.wait((notified, changed), return_when=asyncio.FIRST_COMPLETED)
+            if changed.done():
+                changed.result()

@@ -47,6 +47,11 @@ class OpenFiles:
         self._check_database()
         self.check_log()
 
+    def remember_sizes(self) -> None:
+        """Note how long the files are, after the connection itself has made them shorter."""
+        self._database_size = os.stat(self._path).st_size  # noqa: PTH116 - as elsewhere here
+        self._log_size = os.stat(self._log).st_size  # noqa: PTH116 - as above
+
     def _check_database(self) -> None:
         try:
             found = os.stat(self._path)  # noqa: PTH116 - this is done for each append

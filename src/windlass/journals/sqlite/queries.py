@@ -5,7 +5,7 @@ from typing import Any
 
 from windlass.core.events import Fact
 from windlass.core.session_summary import PagePlace, SessionQuery, SessionSummary, find_tree
-from windlass.journals.codec import RecordProblem, blob_name
+from windlass.journals.codec import RecordProblem, blob_name, first_hash
 from windlass.journals.session_rows import SessionEnd, find_row_problems
 from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.budgets import forget_shares
@@ -18,7 +18,9 @@ from windlass.journals.sqlite.session_table import (
     walk_records,
     write_ends,
 )
+from windlass.journals.sqlite.tombstones import bury_session, find_tombstone
 from windlass.journals.stored_catalog import SqlCondition, query_conditions
+from windlass.journals.tombstones import find_put_back
 from windlass.journals.upgrades import VERSION, UpgradeStatus, older_wrote_error
 from windlass.journals.wording import session_missing_error
 from windlass.sqlite_file import SqliteConnection
@@ -111,6 +113,8 @@ def delete_tree(
     session: str,
     lease_below: Callable[[str], None],
     book: AnchorBook | None,
+    *,
+    erase: bool = False,
 ) -> bool:
     """Delete a session and all that work for it; returns whether there was one.
 
@@ -123,16 +127,21 @@ def delete_tree(
     below = find_tree(session, rows)
     for name in below:
         lease_below(name)
-    delete_sessions(connection, (session, *below), book)
+    delete_sessions(connection, (session, *below), book, erase=erase)
     return True
 
 
 def delete_sessions(
-    connection: SqliteConnection, names: Sequence[str], book: AnchorBook | None
+    connection: SqliteConnection,
+    names: Sequence[str],
+    book: AnchorBook | None,
+    *,
+    erase: bool = False,
 ) -> int:
-    """Delete sessions; returns how many of them there were."""
+    """Delete sessions, and leave their tombstones; returns how many of them there were."""
     ends = [end for name in names for end in _select_ends(connection, "session = ?", name)]
     for end in ends:
+        bury_session(connection, end, book, erase=erase)
         _delete_rows(connection, end)
         if book is not None:
             book.forget_session(connection, end.summary.session)
@@ -195,6 +204,9 @@ def verify_session(
         return problems
     end = session_end_from_row(row)
     problems += find_row_problems(end, facts)
+    if facts:
+        first = first_hash(session, facts[0])
+        problems += find_put_back(find_tombstone(connection, first, book))
     if book is not None:
         problems += book.find_session_problems(connection, end)
     return problems

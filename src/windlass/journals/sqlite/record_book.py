@@ -11,9 +11,13 @@ import msgspec
 
 from windlass.journals.record_rules import ANCHORED_KINDS
 from windlass.journals.signing import JournalKey, JournalMark
-from windlass.ports import SharedRecord
+from windlass.ports.records import SharedRecord
 from windlass.sqlite_file import SqliteConnection
 
+OLDER_RECORDS = (
+    "the tokens, schedules and webhooks of this journal are older than they were, or signed with "
+    "another key; if you restored or moved the journal, run `windlass sessions verify --accept`"
+)
 READ_BOOK = "SELECT value FROM meta WHERE name = 'records'"
 _WRITE = "INSERT OR REPLACE INTO meta VALUES ('records', ?)"
 _ALL = "SELECT kind, name, version FROM shared_records"
@@ -36,6 +40,7 @@ class RecordBook:
         self._journal = journal
         self._mark_name = f"{journal} records"
         self._written = JournalMark()
+        """What the change under way has written: only its own transaction makes it durable."""
         self._marked = 0
 
     def last_count(self) -> int:
@@ -86,21 +91,29 @@ class RecordBook:
                 versions.setdefault(kind, {})[name] = version
         self._write(connection, self.last_count() + 1, versions)
 
-    def remember(self) -> None:
-        """Remember the book outside of the file, once its change is durable."""
-        if self._written.count > self._marked:
-            self._marked = self._written.count
-            self._key.write_mark(self._mark_name, self._written)
+    def begin_change(self) -> None:
+        """Begin a change of the file, in the thread of the writer."""
+        self._written = JournalMark()
+
+    def end_change(self) -> JournalMark:
+        """Return what the change wrote, to `remember` once it is durable."""
+        return self._written
+
+    def remember(self, mark: JournalMark) -> None:
+        """Remember the book outside of the file, once the change that wrote it is durable.
+
+        Never sooner: if the process died before, the file would be taken for an older one, and its
+        records would not be used.
+        """
+        if mark.count > self._marked:
+            self._marked = mark.count
+            self._key.write_mark(self._mark_name, mark)
 
     def find_problems(self, connection: SqliteConnection) -> Iterator[str]:
         """Yield which records were put back or removed by another program, in words."""
         book = self._decode(connection.execute(READ_BOOK).get, self.last_count())
         if book is None:
-            yield (
-                "the tokens, schedules and webhooks of this journal are older than they were, or "
-                "signed with another key; if you restored or moved the journal, run `windlass "
-                "sessions verify --accept`"
-            )
+            yield OLDER_RECORDS
             return
         rows = {
             (kind, name): version

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from windlass.core.errors import ForOperator, JournalFailed
 from windlass.environ import private_registry_folder
-from windlass.journals.stored_journal import Durability
 from windlass.sqlite_file import (
+    Durability,
     SqliteConnection,
     TableSet,
     finish_upgrade,
@@ -38,6 +38,7 @@ MIGRATIONS: Sequence[str] = (
         parent TEXT NOT NULL,
         pause TEXT NOT NULL,
         released INTEGER NOT NULL,
+        tags TEXT NOT NULL,
         updated REAL NOT NULL,
         steps INTEGER NOT NULL,
         asked INTEGER NOT NULL,
@@ -58,6 +59,7 @@ MIGRATIONS: Sequence[str] = (
     CREATE VIRTUAL TABLE session_text USING fts5(
         session, title, content='sessions', content_rowid='number', tokenize='trigram'
     );
+    INSERT INTO session_text (session_text, rank) VALUES ('secure-delete', 1);
     CREATE TRIGGER session_text_added AFTER INSERT ON sessions BEGIN
         INSERT INTO session_text (rowid, session, title)
             VALUES (new.number, new.session, new.title);

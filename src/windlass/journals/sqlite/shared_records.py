@@ -16,10 +16,11 @@ from windlass.journals.record_rules import (
     old_record_error,
     record_conflict_error,
 )
+from windlass.journals.signing import JournalMark
 from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.mailbox import SqliteMailbox
 from windlass.journals.sqlite.record_book import READ_BOOK
-from windlass.ports import SharedRecord
+from windlass.ports.records import SharedRecord
 from windlass.sqlite_file import SqliteConnection
 
 T = TypeVar("T")
@@ -89,10 +90,23 @@ class RecordTable:
         if self._book is not None:
             self._book.records.accept(connection)
 
-    def remember(self) -> None:
+    def make_change(
+        self, connection: SqliteConnection, work: Callable[[SqliteConnection], T]
+    ) -> tuple[T, JournalMark]:
+        """Change records in the transaction of the writer; return the mark to `remember` as well.
+
+        The writer may be at a later change by the time that this one's caller continues, so the
+        mark is taken here.
+        """
+        if self._book is None:
+            return work(connection), JournalMark()
+        self._book.records.begin_change()
+        return work(connection), self._book.records.end_change()
+
+    def remember(self, mark: JournalMark) -> None:
         """Remember outside of the file which records are the last ones, after a change."""
         if self._book is not None:
-            self._book.records.remember()
+            self._book.records.remember(mark)
 
     def _write_record(self, connection: SqliteConnection, record: SharedRecord) -> None:
         signature = "" if self._book is None else self._book.sign_record(*_values(record))
@@ -144,8 +158,10 @@ class SqliteRecordStore(SqliteMailbox, ABC):
         )
 
     async def _change_records(self, work: Callable[[SqliteConnection], T]) -> T:
-        changed = await self._submit_change(work)
-        self._records.remember()
+        changed, mark = await self._submit_change(
+            lambda file: self._records.make_change(file, work)
+        )
+        self._records.remember(mark)
         return changed
 
     async def list_records(

@@ -31,6 +31,7 @@ from windlass.journals.sqlite.open_files import OpenFiles, keep_side_files
 from windlass.journals.sqlite.questions import advance_question_rows
 from windlass.journals.sqlite.schema import is_shared, sqlite_error
 from windlass.journals.sqlite.session_table import insert_rows, read_end, write_ends
+from windlass.journals.sqlite.tombstones import scrub_file
 from windlass.journals.upgrades import check_shared_facts
 from windlass.journals.wording import closed_error, forked_error
 from windlass.sqlite_file import SqliteConnection, write_transaction
@@ -54,6 +55,8 @@ class FileChange:
     done: asyncio.Future[Any]
     moves_ends: bool = False
     """Whether sessions may end elsewhere after it, so that the remembered ends are wrong."""
+    is_scrub: bool = False
+    """Whether it needs the file without a transaction, because it shortens the file."""
 
 
 class _AppendGroup:
@@ -138,7 +141,7 @@ class SqliteWriter:
 
         Raises JournalFailed if the writer is closed or belongs to another process.
         """
-        if not self.is_owning_process:
+        if self._process != os.getpid():
             raise forked_error(f"journal {self._path}")
         with self._mutex:
             if self._closed:
@@ -181,10 +184,11 @@ class SqliteWriter:
                 errors = self._write_group(appends)
                 outcomes += ((job.done, errors.get(id(job))) for job in appends)
             changes = [job for job in jobs if isinstance(job, FileChange)]
-            if changes:
-                results = self._run_changes(changes)
-                outcomes += zip((job.done for job in changes), results, strict=True)
-                del results
+            for wanted in (False, True):
+                if some := [job for job in changes if job.is_scrub is wanted]:
+                    results = self._run_scrubs(some) if wanted else self._run_changes(some)
+                    outcomes += zip((job.done for job in some), results, strict=True)
+                    del results, some
             _deliver_outcomes(outcomes)
             # An idle writer must not keep facts, futures or event loops alive.
             del jobs, appends, changes, outcomes
@@ -320,6 +324,25 @@ class SqliteWriter:
         except Exception as error:  # noqa: BLE001 - any error must reach the callers, who wait
             return [self._as_failure(error)] * len(changes)
         return results
+
+    def scrub(self) -> asyncio.Future[bool]:
+        """Remove the bytes of what was deleted from the file and its log, after what is waiting.
+
+        The future says whether they are gone: a reader may still need the log.
+        """
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.submit(FileChange(scrub_file, done, is_scrub=True))
+        return done
+
+    def _run_scrubs(self, changes: Sequence[FileChange]) -> Sequence[object]:
+        try:
+            self._files.check()
+            result: object = changes[0].work(self._connection)
+            # The file is shorter now, by our own doing.
+            self._files.remember_sizes()
+        except Exception as error:  # noqa: BLE001 - any error must reach the callers, who wait
+            result = self._as_failure(error)
+        return [result] * len(changes)
 
     def _run_change(self, change: FileChange) -> object:
         # With a savepoint, a change that fails does not undo the others.

@@ -27,14 +27,13 @@ def build_card(service: Service, request: HttpRequest, name: str) -> dict[str, A
     """Return the card of an agent, with the public address of the service or the request's."""
     description = _describe_agent(service.agents[name])
     path = f"/a2a/{quote(name)}" if name else "/a2a"
-    origin = request.find_origin(service.outside.public_url)
     return {
         "name": name or "agent",
         "description": description,
         "version": _find_version(),
         "supportedInterfaces": [
             {
-                "url": f"{origin}{path}",
+                "url": f"{request.base_url}{path}",
                 "protocolBinding": "JSONRPC",
                 "protocolVersion": PROTOCOL_VERSION,
             }

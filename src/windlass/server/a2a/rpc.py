@@ -48,6 +48,7 @@ PAGE_TASKS_MAX = 100
 COUNT_PAGE = 1_000
 NO_STATE = ("", "TASK_STATE_UNSPECIFIED")
 STATES: dict[str, tuple[SessionState, ...]] = {
+    "TASK_STATE_SUBMITTED": ("queued",),
     "TASK_STATE_WORKING": ("open",),
     "TASK_STATE_INPUT_REQUIRED": ("waiting", "paused"),
     "TASK_STATE_COMPLETED": ("completed",),

@@ -90,6 +90,8 @@ def task_state(view: Projection, run: RunView) -> TaskState:
     match run.outcome:
         case None:
             waits = view.status.waits_for
+            if run.queued and waits == "driver":
+                return "TASK_STATE_SUBMITTED"
             is_asked = (waits == "person" and bool(view.questions)) or waits == "continue"
             return "TASK_STATE_INPUT_REQUIRED" if is_asked else "TASK_STATE_WORKING"
         case "completed":

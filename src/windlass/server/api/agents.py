@@ -1,4 +1,4 @@
-"""What is served and how it is: agents, models, budgets; health, readiness, metrics."""
+"""What is served and how it is: agents, models, budgets, the fleet; health, readiness, metrics."""
 
 import asyncio
 import time
@@ -18,6 +18,7 @@ from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import Allow, InvalidCall, Verdict
 from windlass.ports import GateRequest
 from windlass.server.errors import ApiError, draining_error
+from windlass.server.fleet_status import FleetReply, read_fleet_status
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.metrics import OPEN_METRICS
 from windlass.server.routing import Routes
@@ -276,3 +277,9 @@ async def read_metrics(service: Service, request: HttpRequest) -> Reply:
     owner = None if request.caller.is_admin else request.caller.name
     costs = await service.costs.measure(owner, time.time())
     return HttpReply(200, service.metrics.write(costs), content_type=OPEN_METRICS)
+
+
+@ROUTES.add("GET", "/fleet", role="admin", reply=FleetReply)
+async def read_fleet(service: Service, _request: HttpRequest) -> Reply:
+    """Read which processes work on the journal, which runs are paused and who waits."""
+    return HttpReply(200, await read_fleet_status(service.journal))

@@ -17,12 +17,15 @@ from windlass.server.access import (
     Caller,
     Role,
     TeamGrant,
+    check_caller_name,
     invited_person,
 )
 from windlass.server.caller_end import CallerEnd, RunChoice, end_caller
+from windlass.server.caller_export import export_caller
+from windlass.server.erasure import CallerErasure, RunFate
 from windlass.server.errors import ApiError
 from windlass.server.guard import cookie_name, read_credentials
-from windlass.server.messages import HttpReply, HttpRequest, Reply
+from windlass.server.messages import HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.resources import Resource, fill_reply
 from windlass.server.routing import Routes
 from windlass.server.service import Service
@@ -123,6 +126,14 @@ class EndBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """`cancel` ends the open ones; `keep` leaves them on, and an admin can answer and end them."""
 
 
+class EraseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What becomes of the open runs of a caller that is erased."""
+
+    runs: RunFate = "cancel"
+    """`cancel` ends them; `wait` erases their sessions once they have ended."""
+
+
+TAR_TYPE = "application/x-tar"
 ReplyT = TypeVar("ReplyT", bound=CallerReply)
 ROUTES = Routes()
 
@@ -268,7 +279,40 @@ async def end_named_caller(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, ended)
 
 
+@ROUTES.add(
+    "POST",
+    "/callers/{caller}/erase",
+    name="eraseCaller",
+    role="admin",
+    body=EraseBody,
+    reply=CallerErasure,
+)
+async def erase_named_caller(service: Service, request: HttpRequest) -> Reply:
+    """Erase a caller: sessions, messages, uploads, folders, and all that acts for it."""
+    body = await request.decode(EraseBody)
+    caller = request.params["caller"]
+    erased = await service.eraser.erase(caller, runs=body.runs, by=request.caller.author)
+    service.feed.nudge()
+    return HttpReply(200, erased)
+
+
+@ROUTES.add(
+    "GET",
+    "/callers/{caller}/export",
+    name="exportCaller",
+    role="admin",
+    content_types=(TAR_TYPE,),
+)
+async def export_named_caller(service: Service, request: HttpRequest) -> Reply:
+    """Download all that is kept about a caller, as a tar file."""
+    caller = check_caller_name(request.params["caller"])
+    headers = {"Content-Disposition": 'attachment; filename="caller.tar"'}
+    pieces = export_caller(service.journal, caller, service.folders)
+    return StreamReply(pieces, content_type=TAR_TYPE, headers=headers, keep_alive=b"")
+
+
 def _cookie(request: HttpRequest, secret: str, seconds: int) -> str:
     secure = "; Secure" if request.scheme == "https" else ""
     name = cookie_name(request)
-    return f"{name}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"
+    path = f"{request.prefix}/"
+    return f"{name}={secret}; Path={path}; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"

@@ -11,7 +11,7 @@ from windlass.core.messages import ContentPart
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.verdicts import PersonAnswer
 from windlass.server.api.runs import StartedReply
-from windlass.server.api.session_records import session_address
+from windlass.server.api.session_records import session_address, session_links
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.routing import Routes
 from windlass.server.run_controls import TAKEN_WAIT_S
@@ -119,7 +119,7 @@ async def steer_run(service: Service, request: HttpRequest) -> Reply:
     """Say something to a run before its next step."""
     body = await request.decode(SteerBody)
     key = request.header("idempotency-key")
-    return await _control_reply(await service.steer(request.session, body.prompt, key=key))
+    return await make_control_reply(await service.steer(request.session, body.prompt, key=key))
 
 
 @ROUTES.add(
@@ -135,7 +135,7 @@ async def cancel_run(service: Service, request: HttpRequest) -> Reply:
     """End a run."""
     body = await request.decode(ReasonBody)
     reason = body.reason or "cancelled"
-    return await _control_reply(await service.cancel(request.session, reason))
+    return await make_control_reply(await service.cancel(request.session, reason))
 
 
 @ROUTES.add(
@@ -150,7 +150,7 @@ async def cancel_run(service: Service, request: HttpRequest) -> Reply:
 async def pause_run(service: Service, request: HttpRequest) -> Reply:
     """Stop a run before its next request, until it is resumed."""
     body = await request.decode(ReasonBody)
-    return await _control_reply(await service.pause(request.session, body.reason))
+    return await make_control_reply(await service.pause(request.session, body.reason))
 
 
 @ROUTES.add(
@@ -167,7 +167,7 @@ async def resume_run(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(ResumeBody)
     receipt = await service.resume(request.session, consent=body.consent)
     if receipt is not None:
-        return await _control_reply(receipt)
+        return await make_control_reply(receipt)
     session = await service.read_again(request.session)
     return HttpReply(202, ControlReply(session.name, session.summary.runs, taken=False))
 
@@ -184,7 +184,7 @@ async def resume_run(service: Service, request: HttpRequest) -> Reply:
 async def raise_limits(service: Service, request: HttpRequest) -> Reply:
     """Raise the limits of a run to new totals."""
     body = await request.decode(RaiseBody)
-    return await _control_reply(await service.raise_limits(request.session, body))
+    return await make_control_reply(await service.raise_limits(request.session, body))
 
 
 @ROUTES.add(
@@ -197,11 +197,9 @@ async def raise_limits(service: Service, request: HttpRequest) -> Reply:
     stored_replies=True,
 )
 async def release_run(service: Service, request: HttpRequest) -> Reply:
-    """Release a run that this process drives, so that another one resumes it."""
+    """Move a run off the process that drives it: it releases the run, and another resumes it."""
     body = await request.decode(ReasonBody)
-    released = await service.release(request.session, body.reason or "released")
-    session = await service.read_again(request.session)
-    return HttpReply(200, ControlReply(session.name, session.summary.runs, taken=released))
+    return await make_control_reply(await service.release(request.session, body.reason))
 
 
 @ROUTES.add(
@@ -219,8 +217,8 @@ async def fork_session(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(ForkBody)
     made = await service.fork(request.session, body.at, body.into)
     address = session_address(made.name)
-    links = {"self": address, "events": f"{address}/events"}
-    reply = StartedReply(made.name, made.summary.runs, 0, links)
+    links = session_links(request, address)
+    reply = StartedReply(made.name, made.summary.runs, links=links)
     return HttpReply(201, reply, {"Location": address})
 
 
@@ -234,7 +232,7 @@ async def list_questions(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, QuestionsReply(questions, cursor))
 
 
-async def _control_reply(receipt: ControlReceipt) -> HttpReply:
+async def make_control_reply(receipt: ControlReceipt) -> HttpReply:
     """Return the result of a message; waits a moment for the run to take it."""
     try:
         fact = await receipt.taken(TAKEN_WAIT_S)

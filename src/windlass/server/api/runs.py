@@ -14,8 +14,13 @@ from windlass.core.messages import ContentPart, Label, Usage
 from windlass.core.projection.entries import SteeringEntry
 from windlass.core.projection.runs import OpenQuestion, RunStatus, RunView
 from windlass.core.projection.view import Entry
-from windlass.core.session_summary import SessionQuery, SessionState
-from windlass.server.api.session_records import SessionReply, session_address, session_reply
+from windlass.core.session_summary import SessionQuery, SessionState, read_tag_pairs
+from windlass.server.api.session_records import (
+    SessionReply,
+    session_address,
+    session_links,
+    session_reply,
+)
 from windlass.server.messages import SSE_TYPE, HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.multiplex import SESSIONS_MAX, MultiplexedStream, read_places
 from windlass.server.routing import Routes
@@ -41,6 +46,7 @@ class RunCaps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         check_numbers(self, *self.__struct_fields__)
 
     def to_limits(self) -> Limits:
+        """Return them as the limits of a run."""
         return Limits(steps=self.steps, tokens=self.tokens, usd=self.usd, seconds=self.seconds)
 
 
@@ -57,6 +63,8 @@ class StartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """A conversation from elsewhere that a new session continues, as chat messages."""
     limits: RunCaps | None = None
     pinned: bool = False
+    tags: dict[str, str] = {}
+    """Keys and values of your own, at most 16. Lists can be filtered by them."""
     priority: Annotated[int, Meta(ge=-100, le=100)] = 0
     """A higher one begins first. Above 0, which passes others, it takes the role `admin`."""
 
@@ -66,9 +74,11 @@ class StartedReply(msgspec.Struct, frozen=True):
 
     session: str
     run: int
-    """The number of the run in its session; 0 while its prompt waits in the queue."""
+    """The number of the run in its session; 0 while its prompt waits behind another run."""
     queued: int = 0
     """How many prompts are to begin before this run has begun, itself included."""
+    prompt: int = 0
+    """The number of its prompt in the queue of the session; 0 if it was begun at once."""
     links: dict[str, str] = {}
 
 
@@ -123,6 +133,8 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The session that a sub-agent's works for; empty for those of no sub-agent."""
     since: float | None = None
     until: float | None = None
+    tag: tuple[str, ...] = ()
+    """`KEY=VALUE`: only sessions whose last run has this tag. May be given several times."""
     limit: PageSize = 50
     cursor: str | None = None
 
@@ -135,6 +147,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
             parent=self.parent,
             since=self.since,
             until=self.until,
+            tags=read_tag_pairs(self.tag),
         )
 
 
@@ -144,6 +157,13 @@ class ConversationQuery(msgspec.Struct, frozen=True, kw_only=True):
     entries_from: Annotated[int, Meta(ge=0)] | None = None
     """The index of the first entry; by default the last ones."""
     limit: PageSize = ENTRIES_MAX
+
+
+class EraseQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session is deleted."""
+
+    cancel: bool = False
+    """End an open run first; without it, a session with an open run stays."""
 
 
 class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,14 +218,15 @@ async def start_run(service: Service, request: HttpRequest) -> Reply:
             earlier=body.messages,
             limits=body.limits.to_limits() if body.limits is not None else None,
             pinned=body.pinned,
+            tags=body.tags,
             priority=body.priority,
             trace=request.trace,
         ),
     )
     address = session_address(handle.session)
-    links = {"self": address, "events": f"{address}/events"}
+    links = session_links(request, address)
     place = await handle.queue_place() if handle.is_queued else 0
-    reply = StartedReply(handle.session, handle.run, place, links)
+    reply = StartedReply(handle.session, handle.run, place, handle.prompt_number, links)
     return HttpReply(202, reply, {"Location": address})
 
 
@@ -233,6 +254,24 @@ async def read_run(service: Service, request: HttpRequest) -> Reply:
     session = request.session
     questions = await service.read_questions(session)
     return HttpReply(200, conversation_reply(session, query, questions))
+
+
+@ROUTES.add(
+    "DELETE",
+    "/runs/{session}",
+    name="eraseRun",
+    role="start",
+    scope="session",
+    query=EraseQuery,
+    status=204,
+    errors=("not_owner", "session_busy", "works_for_another"),
+)
+async def erase_run(service: Service, request: HttpRequest) -> Reply:
+    """Delete a session and the sessions that work for it, for good."""
+    query = request.decode_query(EraseQuery)
+    await service.erase(request.session, cancel=query.cancel)
+    service.feed.nudge()
+    return HttpReply(204)
 
 
 @ROUTES.add(

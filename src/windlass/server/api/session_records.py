@@ -1,6 +1,6 @@
 """A session in a reply, and its record: in words, as it was written, checked, and as a file."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from decimal import Decimal
 from typing import Annotated
 from urllib.parse import quote
@@ -207,6 +207,8 @@ class SessionReply(msgspec.Struct, frozen=True):
     tokens: int
     usd: Decimal | None
     parent: str = ""
+    tags: Mapping[str, str] = {}
+    """Of the last run."""
 
 
 def session_reply(summary: SessionSummary, owner: str | None = None) -> SessionReply:
@@ -225,9 +227,15 @@ def session_reply(summary: SessionSummary, owner: str | None = None) -> SessionR
         tokens=summary.tokens,
         usd=summary.usd,
         parent=summary.parent,
+        tags=summary.tags,
     )
 
 
 def session_address(session: str) -> str:
     """Return the path of a session, whatever its name contains."""
     return f"/runs/{quote(session, safe='')}"
+
+
+def session_links(request: HttpRequest, address: str) -> dict[str, str]:
+    """Return the links of a session for the client of a request."""
+    return {"self": f"{request.prefix}{address}", "events": f"{request.prefix}{address}/events"}

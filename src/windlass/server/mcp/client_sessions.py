@@ -12,22 +12,19 @@ any replica continues the stream of another, and a question is shown once.
 
 import asyncio
 import binascii
-import hashlib
 import secrets
-import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import mcp_types as types
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.errors import RecordConflict, WindlassError
+from windlass.core.errors import WindlassError
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
-from windlass.ports import Journal, SharedRecords
 from windlass.server.access import Caller
 from windlass.server.answers import give_answer, question_id
 from windlass.server.client_run import ClientRun
@@ -40,12 +37,11 @@ from windlass.server.mcp.agent_calls import (
     read_form,
 )
 from windlass.server.mcp.agent_tools import dump_model, make_error_result, make_result
+from windlass.server.mcp.call_notes import CallNotes, digest_parts
 from windlass.server.service import Service
 
 T = TypeVar("T")
 RequestId = str | int
-NOTE_KIND = "mcp-note"
-NOTES_KEPT_S = 7 * 86_400.0
 PRIMED_SINCE = "2025-11-25"
 """Since then streams begin with an event without data, and runs can be tasks."""
 
@@ -114,68 +110,11 @@ def read_event_id(text: str) -> EventPlace:
 
 def make_call_key(session_id: str, request: RequestId) -> str:
     """Return what names a request of a client: its ids are unique within its session."""
-    return "mcp:" + _digest(session_id, request)[:32]
-
-
-class CallNotes:
-    """What replicas tell one another: where a request's run is, and which form was put away."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._records: SharedRecords = journal
-
-    async def note_run(self, caller: Caller, key: str, run_id: str) -> bool:
-        """Note the run of a request; returns whether its client has cancelled it meanwhile."""
-        await self._put(_digest(caller.name, key), run_id)
-        return await self._get(_digest(caller.name, key, "cancelled")) is not None
-
-    async def note_cancel(self, caller: Caller, key: str) -> str | None:
-        """Note that a client cancels a request; returns the id of its run if that has begun.
-
-        Each side writes first and reads then, so that a cancel which comes early is not lost.
-        """
-        await self._put(_digest(caller.name, key, "cancelled"), "")
-        return await self._get(_digest(caller.name, key))
-
-    async def note_dismissed(self, caller: Caller, question: str) -> None:
-        """Note that the client's user answered neither yes nor no."""
-        await self._put(_digest(caller.name, question), "dismissed")
-
-    async def take_dismissed(self, caller: Caller, question: str) -> bool:
-        """Return whether that was noted, and forget it."""
-        name = _digest(caller.name, question)
-        return await self._records.delete_record(NOTE_KIND, name)
-
-    async def remove_old(self) -> None:
-        """Forget the notes of last week."""
-        after = ""
-        while page := await self._records.list_records(NOTE_KIND, after):
-            for record in page:
-                at, _ = msgspec.json.decode(record.data, type=tuple[float, str])
-                if time.time() - at > NOTES_KEPT_S:
-                    await self._records.delete_record(NOTE_KIND, record.name)
-            after = page[-1].name
-
-    async def _put(self, name: str, text: str) -> None:
-        known = await self._records.get_record(NOTE_KIND, name)
-        version = 0 if known is None else known.version
-        with suppress(RecordConflict):
-            # A faster request noted the same.
-            data = msgspec.json.encode((time.time(), text))
-            await self._records.put_record(NOTE_KIND, name, data, version)
-
-    async def _get(self, name: str) -> str | None:
-        record = await self._records.get_record(NOTE_KIND, name)
-        if record is None:
-            return None
-        return msgspec.json.decode(record.data, type=tuple[float, str])[1]
+    return "mcp:" + digest_parts(session_id, request)[:32]
 
 
 def _owner_mark(caller: Caller) -> str:
-    return _digest(caller.name, caller.token)[:16]
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+    return digest_parts(caller.name, caller.token)[:16]
 
 
 def _to_text(value: object) -> str:

@@ -28,8 +28,8 @@ from windlass.server.mcp.agent_tools import (
     make_tools,
     read_arguments,
 )
+from windlass.server.mcp.call_notes import CallNotes
 from windlass.server.mcp.client_sessions import (
-    CallNotes,
     ClientSession,
     EventPlace,
     RequestId,

@@ -236,13 +236,12 @@ class ChatChunks:
         )
 
 
-def question_linker(service: Service, request: HttpRequest) -> Callable[[OpenQuestion], str]:
+def question_linker(request: HttpRequest) -> Callable[[OpenQuestion], str]:
     """Return what makes the address of a question: the public one, or that of this request."""
-    origin = request.find_origin(service.outside.public_url)
 
     def link(question: OpenQuestion) -> str:
         session = quote(question.session, safe="")
-        return f"{origin}/#/questions/{session}/{quote(question.call_id, safe='')}"
+        return f"{request.base_url}/#/questions/{session}/{quote(question.call_id, safe='')}"
 
     return link
 
@@ -337,7 +336,7 @@ class ResponseFollower:
         raise OpenAIError(499, "client_gone", "The client went away.", "Ask again.")
 
     def _make_encoder(self, view: Projection) -> ResponseEncoder:
-        link = question_linker(self.run.service, self._request)
+        link = question_linker(self._request)
         return ResponseEncoder(self.run.number, link, view)
 
 

@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from windlass.core.errors import WindlassError
+from windlass.server.api.session_records import session_address
 from windlass.server.errors import api_error_from
 from windlass.server.messages import ApiError, HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.openai.following import (
@@ -21,6 +22,7 @@ from windlass.server.openai.inputs import ChatRequest, ResponseRequest, Retrieve
 from windlass.server.openai.objects import (
     ModelList,
     ModelObject,
+    OpenAIError,
     OpenAIErrorReply,
     ResponseObject,
     describe_error,
@@ -38,6 +40,14 @@ from windlass.server.service import Service
 from windlass.server.sse import STREAM_HEADERS
 
 DONE = b"data: [DONE]\n\n"
+
+
+class DeletedResponse(msgspec.Struct, frozen=True):
+    """A response that was deleted."""
+
+    id: str
+    object: Literal["response"] = "response"
+    deleted: bool = True
 
 
 ROUTES = Routes()
@@ -156,6 +166,31 @@ async def read_response(service: Service, request: HttpRequest) -> Reply:
     if query.stream:
         return _stream_reply(follower, "wait", query.starting_after)
     return HttpReply(200, await follower.read())
+
+
+@ROUTES.add(
+    "DELETE",
+    "/v1/responses/{response}",
+    role="start",
+    scope="caller",
+    reply=DeletedResponse,
+    errors=("response_continued", "response_not_found", "session_busy"),
+    **SHAPE,
+)
+async def delete_response(service: Service, request: HttpRequest) -> Reply:
+    """Delete a response for good. One that others continue is deleted with its conversation."""
+    follower = await find_response(service, request, request.params["response"])
+    session = follower.run.session
+    if session.summary.runs > 1:
+        raise OpenAIError(
+            409,
+            "response_continued",
+            f"This response is one of {session.summary.runs} in a conversation, which is kept as "
+            "a whole.",
+            f"Delete the conversation: DELETE {session_address(session.name)}",
+        )
+    await service.erase(session)
+    return HttpReply(200, DeletedResponse(request.params["response"]))
 
 
 @ROUTES.add(

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.events import Event, RunEnded, RunStarted
+from windlass.core.events import Event, RunEnded, RunQueued, RunStarted
 from windlass.core.projection.runs import OpenQuestion, RunView
 from windlass.core.projection.view import Projection, ReplyEntry
 from windlass.server.client_run import find_run
@@ -56,6 +56,7 @@ def sequence_number(seq: int, place: int) -> int:
 
 LifecycleKind = Literal[
     "response.created",
+    "response.queued",
     "response.in_progress",
     "response.completed",
     "response.incomplete",
@@ -150,6 +151,8 @@ class ResponseEncoder:
         self._items: list[OutputItem] = []
         self._shown_chars = 0
         """Of the text of the open item."""
+        self._is_created = False
+        """Whether the response was announced when its run was queued."""
         self._is_open = False
         """Whether the last item belongs to the attempt that is under way."""
 
@@ -160,8 +163,13 @@ class ResponseEncoder:
         news = list(self._replies.follow(event, view))
         if view.run is None or view.run.number != self._run:
             return
-        if isinstance(event, RunStarted):
+        if isinstance(event, RunQueued):
+            self._is_created = True
             yield self._lifecycle("response.created", event.seq, 0, view)
+            yield self._lifecycle("response.queued", event.seq, 1, view)
+        if isinstance(event, RunStarted):
+            if not self._is_created:
+                yield self._lifecycle("response.created", event.seq, 0, view)
             yield self._lifecycle("response.in_progress", event.seq, 1, view)
         for piece in news:
             yield from self._encode_news(view.session, event.seq, piece)
@@ -234,6 +242,8 @@ class ResponseEncoder:
             return "queued"
         if run.outcome is not None:
             return run.outcome
+        if run.queued and run.pause is None:
+            return "queued"
         match view.status.waits_for:
             case "person":
                 return "waiting"

@@ -10,7 +10,7 @@ from itertools import dropwhile
 from typing import NamedTuple
 
 from windlass.core.errors import RunUnfinished, SessionBusy
-from windlass.core.events import Fact, RunEnded, RunStarted
+from windlass.core.events import Fact, RunEnded, RunQueued, RunStarted
 from windlass.core.limits import Limits
 from windlass.core.projection.view import ReplyEntry
 from windlass.server.client_run import ClientRun, find_known, starts_run
@@ -159,7 +159,8 @@ def _find_end(facts: Sequence[Fact], run: int) -> int | None:
 
 def _must_fork(facts: Sequence[Fact], run: int, key: str) -> bool:
     """Return whether another request has continued from this run already."""
-    later = [fact for fact in facts if isinstance(fact, RunStarted) and fact.run > run]
+    begins = (fact for fact in facts if isinstance(fact, RunQueued | RunStarted))
+    later = [fact for fact in begins if fact.run > run]
     # The same key finds the run that it began, and begins no second one in a fork.
     return bool(later) and not any(key and fact.key == key for fact in later)
 

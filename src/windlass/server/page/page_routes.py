@@ -83,9 +83,12 @@ class PatternBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 ROUTES = Routes()
 
 
-@ROUTES.add("GET", "/", role=None, content_types=("text/html",))
+@ROUTES.add("GET", "/", role=None, content_types=("text/html",), other_statuses=(308,))
 async def open_page(_service: Service, request: HttpRequest) -> Reply:
     """Open the page."""
+    if not request.path:
+        # The files of the page are found from its address, which therefore ends with a slash.
+        return HttpReply(308, b"", {"Location": "/"}, "text/html; charset=utf-8")
     return serve_page_file(request, "index.html")
 
 

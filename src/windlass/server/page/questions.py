@@ -4,6 +4,7 @@ Invariant: everything that a person decides about is in the question, from the r
 the words of a model; the answer is bound to the digest of the arguments that are shown.
 """
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,15 @@ from windlass.core.messages import Label, ToolSpec
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import CallView, Projection, ReplyEntry
 from windlass.core.state import State
-from windlass.core.verdicts import Allow, CallPreview, Deny, Modify
+from windlass.core.verdicts import (
+    Allow,
+    CallPreview,
+    Deny,
+    GivenAnswer,
+    Modify,
+    find_disqualification,
+    terms_of,
+)
 from windlass.gates.globs import MatchResult
 from windlass.gates.grants import make_grant
 from windlass.gates.patterns import PreparedCall, parse_pattern
@@ -71,6 +80,12 @@ class PageQuestion(msgspec.Struct, frozen=True, kw_only=True):
     allowed_before: Sequence[EarlierAnswer]
     preview: CallPreview | None
     """What the call would change as things are now; None if this is not known."""
+    needs: Sequence[str]
+    """Who has to agree, in words; empty if anyone who may answer does."""
+    agreed: Sequence[str]
+    """Who agreed so far."""
+    cannot: str
+    """Why this person may not answer it; empty if they may."""
 
 
 class PatternVerdict(msgspec.Struct, frozen=True):
@@ -129,7 +144,20 @@ class QuestionReader:
             pattern=propose_pattern(spec, question.arguments) if spec is not None else "",
             allowed_before=list(_earlier_answers(view, state, question)),
             preview=question.preview,
+            needs=[one.describe() for one in question.approvals],
+            agreed=question.agreed,
+            cannot=await self._find_obstacle(caller, root, call),
         )
+
+    async def _find_obstacle(
+        self, caller: Caller, root: OwnedSession, call: CallView | None
+    ) -> str:
+        """Return why a person may not answer a question, in words; empty if they may."""
+        if call is None or call.question is None or not call.question.approvals:
+            return ""
+        person = await self._service.people.verify(caller, root.summary.agent)
+        given = GivenAnswer("allow", caller.author, time.time(), person)
+        return find_disqualification(terms_of(call.question, ""), given)
 
     async def _read_state(self, session: OwnedSession) -> State:
         key = (session.name, session.view.seq)

@@ -246,7 +246,7 @@ class PageStream:
         while True:
             for summary in await feed.take():
                 # A reviewer gets the questions of a session, and nothing else of it.
-                if self._caller.may_use("watch", summary.caller, summary.agent):
+                if await self._service.may_use_listed(self._caller, summary, "watch"):
                     self._summaries[summary.session] = summary
                 is_waiting = summary.state == "waiting"
                 # Any fact of a session that waits may be an answer to one of its questions.

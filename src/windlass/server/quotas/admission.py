@@ -8,12 +8,13 @@ forgotten soon.
 import hashlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import msgspec
 
-from windlass.core.errors import RecordConflict
+from windlass.core.errors import NothingToDo, RecordConflict
 from windlass.core.limits import Budget, check_numbers, make_exact
 from windlass.core.session_summary import SessionState
 from windlass.ports import Journal, SharedRecords
@@ -32,7 +33,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     caller: str = EVERYONE
     agent: str = EVERYONE
     runs_at_once: int | None = None
-    """Runs at work at a time; those that wait for a person do not count."""
+    """Runs at work or in the queue at a time; those that wait for a person do not count."""
     starts_per_min: int | None = None
     """Runs that are begun within any 60 seconds."""
     usd_per_day: Decimal | None = None
@@ -55,7 +56,9 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the shared budget that a caller's runs draw on; None without a limit of money."""
         if self.usd_per_day is None:
             return None
-        return Budget(f"quota {self.name} of {caller or 'owner'}", self.usd_per_day, per="day")
+        # Not the name itself: the sums of a budget stay when the caller is erased.
+        name = f"quota {self.name} of {_caller_digest(caller) if caller else 'owner'}"
+        return Budget(name, self.usd_per_day, per="day")
 
 
 class QuotaStore(OwnedRecords[Quota]):
@@ -236,12 +239,12 @@ class QuotaBook:
     async def _open_sessions(
         self, quota: Quota, caller: str, session: str, recent: list[RecentStart]
     ) -> AsyncGenerator[str]:
-        """Yield the caller's sessions that are at work, apart from the one that is to begin."""
+        """Yield the caller's sessions that are at work or queued, apart from the one to begin."""
         seen = {session}
         if len(self._begun) > BEGUN_MAX:
             self._begun.clear()
         page = await self._journal.sessions(
-            state="open",
+            state=("open", "queued"),
             caller=caller,
             agent=None if quota.agent == EVERYONE else quota.agent,
             parent="",
@@ -262,8 +265,26 @@ class QuotaBook:
                     self._begun.add(start.session)
 
 
+async def forget_caller(journal: Journal, caller: str) -> None:
+    """Delete the quotas that are for a caller alone, and what its runs have used of others."""
+    store = QuotaStore(journal)
+    for quota in [quota async for quota in store.walk() if quota.caller == caller]:
+        with suppress(NothingToDo):
+            await store.remove(quota)
+    after = ""
+    while page := await journal.list_records(USE_KIND, after):
+        for record in page:
+            if record.name.endswith(f"/{_caller_digest(caller)}"):
+                await journal.delete_record(USE_KIND, record.name)
+        after = page[-1].name
+
+
 def _use_name(quota: Quota, caller: str) -> str:
-    return f"{quota.name}/{hashlib.sha256(caller.encode()).hexdigest()[:32]}"
+    return f"{quota.name}/{_caller_digest(caller)}"
+
+
+def _caller_digest(caller: str) -> str:
+    return hashlib.sha256(caller.encode()).hexdigest()[:32]
 
 
 def _seconds_to_midnight(now: float) -> float:

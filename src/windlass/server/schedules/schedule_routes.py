@@ -107,7 +107,7 @@ async def create_schedule(service: Service, request: HttpRequest) -> Reply:
     caller = request.caller
     store = open_schedules(service)
     fields: dict[str, Any] = msgspec.structs.asdict(body) | {"times": times}
-    new = NewSchedule(owner=caller.name, context=caller.context, **fields)
+    new = NewSchedule(owner=caller.name, context=caller.run_context, **fields)
     made = await store.create_schedule(new)
     await store.check_count(made, service.limits.schedules_per_owner)
     return HttpReply(201, describe_schedule(made), {"Location": f"/schedules/{full_name(made)}"})

@@ -15,6 +15,7 @@ from windlass.agent.agent import Agent
 from windlass.agent.control import ControlReceipt
 from windlass.agent.handles import RunHandle
 from windlass.core.errors import NothingToDo, WindlassError
+from windlass.core.verdicts import PERSON_KEY
 from windlass.logs import get_logger
 from windlass.ports import Journal, SharedRecord
 from windlass.server.access import LOCAL_OWNER, Caller, full_session_name
@@ -239,4 +240,5 @@ def _owner_of(schedule: Schedule) -> Caller:
     """Return the owner of the schedule. All but the local owner may only start runs."""
     if not schedule.owner:
         return LOCAL_OWNER
-    return Caller(schedule.owner, frozenset({"start"}), context=schedule.context)
+    person = str(schedule.context.get(PERSON_KEY, ""))
+    return Caller(schedule.owner, frozenset({"start"}), context=schedule.context, person=person)

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import msgspec
 
 from windlass.core.control_facts import CallWaiting
-from windlass.core.events import CallJudged, Fact, RunEnded, RunStarted
+from windlass.core.events import CallJudged, Fact, RunEnded, RunQueued, RunStarted
 from windlass.core.projection.runs import OpenQuestion
-from windlass.core.session_summary import SessionSummary
+from windlass.core.session_summary import NO_TAGS, TAGS_KEY, SessionSummary
 from windlass.core.verdicts import Ask
 from windlass.server.webhooks.store import Webhook
 
@@ -52,6 +52,8 @@ class MessageData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     steps: int | None = None
     tokens: int | None = None
     usd: Decimal | None = None
+    tags: Mapping[str, str] = {}
+    """Of the run."""
     link: str = ""
     """A page for exactly this question. It needs no other login, and works once."""
 
@@ -98,11 +100,19 @@ class SessionReading(msgspec.Struct, frozen=True):
 
     def run_of(self, fact: Fact) -> int:
         """Return the number of the run that a fact belongs to."""
-        starts = [each for each in self.facts if isinstance(each, RunStarted)]
+        starts = [each for each in self.facts if isinstance(each, RunQueued | RunStarted)]
         before = [start.run for start in starts if start.seq <= fact.seq]
         if before:
             return before[-1]
         return starts[0].run - 1 if starts else self.summary.runs
+
+    def tags_of(self, fact: Fact) -> Mapping[str, str]:
+        """Return the tags of the run that a fact belongs to."""
+        run = self.run_of(fact)
+        for start in self.facts:
+            if isinstance(start, RunStarted) and start.run == run:
+                return start.context.get(TAGS_KEY, NO_TAGS)
+        return self.summary.tags if run == self.summary.runs else NO_TAGS
 
 
 def messages_of_fact(hook: Webhook, reading: SessionReading, fact: Fact) -> list[HookMessage]:
@@ -149,6 +159,7 @@ def _end_message(
         steps=summary.steps if is_last else None,
         tokens=summary.tokens if is_last else None,
         usd=summary.usd if is_last else None,
+        tags=reading.tags_of(fact),
     )
     return HookMessage(
         id=_message_id(hook, summary.session, str(fact.seq)), type=kind, at=fact.at, data=data
@@ -175,6 +186,7 @@ def _question_message(
         seq=fact.seq,
         run=reading.run_of(fact),
         question=asked,
+        tags=reading.tags_of(fact),
     )
     # A question of a sub-agent may be recorded again when its caller waits again: it is the same.
     identity = (summary.session, question.session, question.call_id, question.digest)

@@ -76,9 +76,13 @@ async def show_question(service: Service, request: HttpRequest) -> Reply:
 )
 async def answer_question(service: Service, request: HttpRequest) -> Reply:
     """Answer the question of a link, once."""
+    # A wrong link is refused before its body is read.
+    await _read(service, request.params["code"])
+    body = await request.read_body()
+    # The webhook may have been deleted while the body arrived.
     hook, link = await _read(service, request.params["code"])
     session = await service.find_session(caller_of(hook), link.session)
-    answer = _read_answer(await request.read_body())
+    answer = _read_answer(body)
     try:
         await service.answer(session, link.call_id, answer, digest=link.digest)
     except QuestionDecided as decided:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 from windlass.core.errors import ConfigError
 from windlass.core.text_clip import printable_line
 from windlass.environ import read_process_environment, xdg_folder
+from windlass.tools.breaker import ToolUnavailable
 from windlass.tools.browser.guarded_proxy import GuardedProxy
 from windlass.tools.browser.open_pages import browser_error
 from windlass.tools.browser.page_secrets import PageSecret
@@ -28,7 +29,6 @@ from windlass.tools.browser.session import BrowserLimits, BrowserSession
 from windlass.tools.helper_programs import absolute_entries
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell.reaper import MARKER, ProcessReaper, kill_marked
-from windlass.tools.unavailable import ToolUnavailable
 from windlass.tools.web.addresses import AllowedHosts
 from windlass.tools.web.guarded_http import HostResolver
 

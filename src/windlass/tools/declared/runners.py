@@ -20,6 +20,7 @@ import msgspec
 from windlass.core.errors import ModelRetry
 from windlass.core.text_clip import printable_line
 from windlass.environ import read_process_environment
+from windlass.tools.breaker import ToolUnavailable
 from windlass.tools.child_process import close_pipes, wait_for_exit
 from windlass.tools.declared.templates import (
     SECRET,
@@ -30,7 +31,6 @@ from windlass.tools.declared.templates import (
     fill_text,
     fill_url,
 )
-from windlass.tools.unavailable import ToolUnavailable
 from windlass.tools.web.guarded_http import open_checked, parse_web_url, resolve_host
 
 COMMAND_OUTPUT_BYTES_MAX = 1_000_000

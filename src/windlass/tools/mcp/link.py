@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
 from windlass.core.errors import ConfigError, WindlassError
 from windlass.logs import get_logger
+from windlass.tools.breaker import ToolUnavailable
 from windlass.tools.mcp.config import McpHttp, McpSettings, McpStdio
 from windlass.tools.mcp.http import HttpErrors, http_transport, record_errors
 from windlass.tools.mcp.oauth.keeper import TokenKeeper
 from windlass.tools.mcp.server_requests import ServerRequests, forget_current_call
 from windlass.tools.mcp.stdio import stdio_transport
 from windlass.tools.results import error_text
-from windlass.tools.unavailable import ToolUnavailable
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError

@@ -26,6 +26,7 @@ from windlass.core.schema import JsonSchema
 from windlass.core.schema_faults import find_faults
 from windlass.core.text_clip import printable_chars, printable_line
 from windlass.logs import get_logger
+from windlass.tools.breaker import ToolUnavailable
 from windlass.tools.function import Tool
 from windlass.tools.mcp.config import (
     NAME_CHARS_MAX,
@@ -52,7 +53,6 @@ from windlass.tools.mcp.server_requests import ServerRequests
 from windlass.tools.profile import check_patterns
 from windlass.tools.results import error_text
 from windlass.tools.run_context import RunContext
-from windlass.tools.unavailable import ToolUnavailable
 
 if TYPE_CHECKING:
     from mcp import Client

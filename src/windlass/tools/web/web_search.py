@@ -24,8 +24,8 @@ from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.suggestions import SettingsStruct, suggest_names
 from windlass.core.text_clip import printable_line
 from windlass.environ import read_environment
+from windlass.tools.breaker import ToolUnavailable
 from windlass.tools.function import Tool, tool
-from windlass.tools.unavailable import ToolUnavailable
 from windlass.tools.web.guarded_http import open_checked, parse_web_url, resolve_host
 
 ANSWER_BYTES_MAX = 2 * 2**20

@@ -12,6 +12,9 @@ export class ApiError extends Error {
   }
 }
 
+/** Where the service is: this module is in its folder `page/`, whatever prefix a proxy adds. */
+const SERVICE = new URL("..", import.meta.url);
+
 let tellSignedOut = () => {};
 
 /**
@@ -61,7 +64,7 @@ async function ask(path, options) {
   const headers = key ? { ...options.headers, "Windlass-Page-Key": key } : options.headers;
   let reply;
   try {
-    reply = await fetch(path, { ...options, headers, credentials: "same-origin", cache: "no-store", redirect: "error" });
+    reply = await fetch(new URL(`.${path}`, SERVICE), { ...options, headers, credentials: "same-origin", cache: "no-store", redirect: "error" });
   } catch {
     throw new ApiError(0, { message: "The service cannot be reached.", hint: "It may be restarting; try again." });
   }

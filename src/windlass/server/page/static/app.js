@@ -12,6 +12,7 @@ import { agentsView } from "./agents.js";
 import { compareView } from "./compare.js";
 import { costsView } from "./costs.js";
 import { evaluationsView } from "./evaluations.js";
+import { fleetView } from "./fleet.js";
 import { homeView } from "./home.js";
 import { questionsView } from "./questions.js";
 import { runView } from "./run.js";
@@ -44,6 +45,7 @@ function buildView(at) {
     case "questions": return questionsView(first, second);
     case "compare": return compareView(first, second);
     case "costs": return costsView();
+    case "fleet": return fleetView();
     case "agents": return agentsView(first);
     case "evaluations": return evaluationsView(first);
     default: return h("div", { class: "empty" }, h("h2", null, "There is no such view"), h("a", { href: "#/" }, "To the sessions"));
@@ -67,7 +69,8 @@ function bar() {
       link("questions", "inbox", "Questions", () => waiting() > 0 && h("span", { class: "badge", "aria-label": `${waiting()} open` }, waiting())),
       link("costs", "coins", "Costs"),
       link("agents", "agent", "Agents"),
-      link("evaluations", "check", "Evaluations")),
+      link("evaluations", "check", "Evaluations"),
+      () => hello()?.caller.roles.includes("admin") && link("fleet", "layers", "Fleet")),
     connectionState(),
     personMenu(),
     h("button", { class: "plain", "aria-label": "Switch between light and dark", title: "Light or dark", onclick: switchTheme }, icon("sun")),
@@ -132,6 +135,7 @@ function start() {
     { key: "g c", words: "costs", act: () => { location.hash = address("costs"); } },
     { key: "g a", words: "agents", act: () => { location.hash = address("agents"); } },
     { key: "g e", words: "evaluations", act: () => { location.hash = address("evaluations"); } },
+    { key: "g f", words: "fleet", act: () => { location.hash = address("fleet"); } },
     { key: "t", words: "light or dark", act: switchTheme },
     { key: "?", words: "these keys", act: showHelp },
   ]);

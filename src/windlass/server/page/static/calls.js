@@ -116,7 +116,8 @@ function decision(call) {
   if (call.answer) {
     const waited = call.asked_at !== null && call.answered_at !== null ? ` after ${duration(call.answered_at - call.asked_at)}` : "";
     const what = { allow: "allowed", deny: "denied", modify: "allowed with other arguments" }[call.answer.verdict] ?? call.answer.verdict;
-    lines.push(h("span", { class: call.answer.verdict === "deny" ? "bad" : "" }, `${call.answered_by || "A person"} ${what}${waited}`), call.answer.reason ? h("q", null, call.answer.reason) : null);
+    for (const given of call.answers.filter((one) => one.by !== call.answered_by)) lines.push(h("span", null, `${given.by || "A person"} agreed`));
+    lines.push(h("span", { class: call.answer.verdict === "deny" ? "bad" : "", title: call.person?.origin ?? "" }, `${call.answered_by || "A person"} ${what}${waited}`), call.answer.reason ? h("q", null, call.answer.reason) : null);
   } else if (call.verdict?.verdict === "deny") lines.push(h("span", { class: "bad" }, `Denied: ${call.verdict.reason ?? ""}`));
   else if (call.verdict?.verdict === "modify") lines.push(h("span", null, `The gate changed the arguments: ${call.verdict.reason ?? ""}`));
   if (rule && rule !== "person" && lines.length) lines.push(h("span", { class: "rule mono", title: "the rule that decided" }, clip(rule, 80)));

@@ -116,6 +116,7 @@ const NOTICES = {
   KnowledgeRecalled: { icon: "search", kind: "" }, CallLate: { icon: "clock", kind: "warn" }, SessionImported: { icon: "file", kind: "warn" },
   RunPaused: { icon: "pause", kind: "warn" }, RunContinued: { icon: "play", kind: "" }, RunReleased: { icon: "retry", kind: "" },
   LimitsRaised: { icon: "raise", kind: "" }, AnswerForwarded: { icon: "inbox", kind: "" }, MailRefused: { icon: "alert", kind: "warn" },
+  ReleaseAsked: { icon: "retry", kind: "" },
 };
 
 /** @param {import("./types.js").NoticeEntry} entry @param {RowContext} context */

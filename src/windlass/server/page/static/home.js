@@ -13,6 +13,7 @@ import { FAILED_STATES, address, recall, remember, stateOf, tell } from "./ui.js
 
 const FILTERS = [
   { name: "all", words: "All", states: [] },
+  { name: "queued", words: "Queued", states: ["queued"] },
   { name: "running", words: "Running", states: ["open"] },
   { name: "waiting", words: "Waiting", states: ["waiting", "paused"] },
   { name: "failed", words: "Failed", states: FAILED_STATES },

@@ -47,7 +47,7 @@ function drawIcon(count) {
   const link = /** @type {HTMLLinkElement | null} */ (document.getElementById("favicon"));
   if (!link) return;
   if (count === 0) {
-    link.href = "/page/icon.svg";
+    link.href = "page/icon.svg";
     return;
   }
   const canvas = document.createElement("canvas");

@@ -6,7 +6,8 @@
  * gets the cookie, can do nothing with it.
  */
 
-const NAME = "windlass.page_key";
+/** Has the path of the service: several services may share one origin under different prefixes. */
+const NAME = `windlass.page_key${new URL("..", import.meta.url).pathname.slice(0, -1)}`;
 /** For a browser that refuses storage: it stays signed in until the page is closed. */
 let unstored = "";
 

@@ -19,8 +19,8 @@ import { address, attempt } from "./ui.js";
 
 /**
  * @param {Question} question
- * @param {{ isInline?: boolean, armed?: () => string, preview?: () => Question["preview"] }} [options]
- *   `armed`: the key that was pressed once; `preview`: what would change, if that may change itself
+ * @param {{ isInline?: boolean, armed?: () => string, latest?: () => Question }} [options]
+ *   `armed`: the key that was pressed once; `latest`: the question as it is now, with its preview and those who agreed
  */
 export function questionCard(question, options = {}) {
   const mode = signal(/** @type {Mode} */ (""));
@@ -30,25 +30,27 @@ export function questionCard(question, options = {}) {
   const reply = async (answer, done) => {
     if (isSending.peek()) return;
     isSending.set(true);
-    const body = { call_id: question.call_id, digest: question.digest, answer };
-    await attempt(() => post(runPath(question.session, "/answers"), body), done);
+    await attempt(() => answerQuestion(question, answer), done);
     isSending.set(false);
   };
-  const allow = () => void reply({ verdict: "allow" }, "Allowed once.");
+  const latest = options.latest ?? (() => question);
+  const isClosed = () => isSending() || hasExpired() || latest().cannot !== "";
+  const allow = () => void reply({ verdict: "allow" }, question.needs.length ? "You agreed." : "Allowed once.");
   const deny = (/** @type {string} */ reason) => void reply({ verdict: "deny", reason: reason || "The user said no." }, "Denied.");
   const armed = options.armed ?? (() => "");
   return h("article", { class: ["question", "panel", options.isInline && "inline"], "aria-label": `Question about ${question.tool}` },
     options.isInline ? null : questionHead(question),
     h("div", { class: "question-words" }, h("strong", null, reveal(question.question)), h("span", { class: "soft" }, question.rule ? [" because of ", h("code", null, reveal(clip(question.rule, 120)))] : null), options.isInline ? [" ", timeLeft(question)] : null),
     consequences(question),
-    () => showPreview((options.preview ?? (() => question.preview))()),
+    () => approvals(latest()),
+    () => showPreview(latest().preview),
     h("div", { class: "question-arguments" }, showArguments(question.tool, question.arguments, "", true)),
     earlierAnswers(question),
     h("div", { class: "question-actions" },
-      h("button", { class: "primary allow", disabled: () => isSending() || hasExpired(), onclick: allow }, icon("check"), () => (armed() === "a" ? "Press a again to allow" : "Allow once")),
-      h("button", { class: "deny", "aria-expanded": () => String(mode() === "deny"), disabled: () => isSending(), onclick: () => mode.set(mode() === "deny" ? "" : "deny") }, icon("x"), () => (armed() === "d" ? "Press d again to deny" : "Deny")),
-      h("button", { "aria-expanded": () => String(mode() === "pattern"), disabled: () => isSending() || hasExpired(), onclick: () => mode.set(mode() === "pattern" ? "" : "pattern") }, "Allow a pattern"),
-      h("button", { "aria-expanded": () => String(mode() === "change"), disabled: () => isSending() || hasExpired(), onclick: () => mode.set(mode() === "change" ? "" : "change") }, "Change arguments")),
+      h("button", { class: "primary allow", disabled: isClosed, onclick: allow }, icon("check"), () => (armed() === "a" ? "Press a again to allow" : question.needs.length ? "Agree" : "Allow once")),
+      h("button", { class: "deny", "aria-expanded": () => String(mode() === "deny"), disabled: () => isSending() || latest().cannot !== "", onclick: () => mode.set(mode() === "deny" ? "" : "deny") }, icon("x"), () => (armed() === "d" ? "Press d again to deny" : "Deny")),
+      question.needs.length ? null : h("button", { "aria-expanded": () => String(mode() === "pattern"), disabled: isClosed, onclick: () => mode.set(mode() === "pattern" ? "" : "pattern") }, "Allow a pattern"),
+      h("button", { "aria-expanded": () => String(mode() === "change"), disabled: isClosed, onclick: () => mode.set(mode() === "change" ? "" : "change") }, "Change arguments")),
     () => (hasExpired() ? h("p", { class: "bad" }, "The time to answer is over: only a denial counts now.") : null),
     () => {
       switch (mode()) {
@@ -58,6 +60,23 @@ export function questionCard(question, options = {}) {
         default: return null;
       }
     });
+}
+
+/**
+ * Send an answer, which is bound to the arguments that were shown.
+ * @param {Question} question @param {Record<string, any>} answer
+ */
+export async function answerQuestion(question, answer) {
+  const body = { call_id: question.call_id, digest: question.digest, answer };
+  return post(runPath(question.session, "/answers"), body);
+}
+
+/** @param {Question} question who has to agree, who did, and why this person cannot */
+function approvals(question) {
+  if (!question.needs.length) return null;
+  return h("div", { class: "approvals" },
+    h("p", null, icon("lock"), " Needs ", h("strong", null, question.needs.join(", and ")), question.agreed.length ? [". Agreed: ", h("strong", null, question.agreed.join(", "))] : ". Nobody has agreed yet", "."),
+    question.cannot ? h("p", { class: "warn" }, `You cannot answer it: ${question.cannot}.`) : null);
 }
 
 /** @param {Question} question */

@@ -1,11 +1,10 @@
 /** The inbox: all questions that wait for this person, the oldest first. */
 
-import { post, runPath } from "./api.js";
 import { h, keyedList } from "./dom.js";
 import { questions } from "./feed.js";
 import { useKeys } from "./keys.js";
 import { canAskPermission } from "./notify.js";
-import { questionCard } from "./question_card.js";
+import { answerQuestion, questionCard } from "./question_card.js";
 import { computed, effect, onCleanup, signal } from "./signals.js";
 import { attempt } from "./ui.js";
 
@@ -53,7 +52,7 @@ export function questionsView(session, callId) {
     const at = performance.now();
     const question = list().find((one) => keyOf(one) === selected.peek());
     // A key that is held down, or that was meant for what was on the screen before, answers nothing.
-    if (event.repeat || !question || at - shownAt < SEEN_MS) return;
+    if (event.repeat || !question || question.cannot || at - shownAt < SEEN_MS) return;
     const before = armed.peek();
     const waited = at - before.at;
     if (before.key !== key || before.question !== selected.peek() || waited > (AGAIN_MS[1] ?? 0)) {
@@ -63,8 +62,7 @@ export function questionsView(session, callId) {
     if (waited < (AGAIN_MS[0] ?? 0)) return;
     armed.set({ key: "", question: "", at: 0 });
     const answer = key === "a" ? { verdict: "allow" } : { verdict: "deny", reason: "The user said no." };
-    const body = { call_id: question.call_id, digest: question.digest, answer };
-    void attempt(() => post(runPath(question.session, "/answers"), body), key === "a" ? "Allowed once." : "Denied.");
+    void attempt(() => answerQuestion(question, answer), key === "d" ? "Denied." : question.needs.length ? "You agreed." : "Allowed once.");
   }
   const timer = setInterval(() => {
     if (armed.peek().key && performance.now() - armed.peek().at > (AGAIN_MS[1] ?? 0)) armed.set({ key: "", question: "", at: 0 });
@@ -82,7 +80,7 @@ export function questionsView(session, callId) {
     const question = item.peek();
     const key = keyOf(question);
     return h("li", { class: () => [selected() === key && "selected"], onfocusin: () => { if (selected.peek() !== key) select(key); } },
-      questionCard(question, { preview: () => item().preview, armed: () => (armed().question === key ? armed().key : "") }));
+      questionCard(question, { latest: item, armed: () => (armed().question === key ? armed().key : "") }));
   });
   return [
     h("div", { class: "inbox-head" }, h("h1", null, "Questions"),

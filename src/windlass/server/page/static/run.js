@@ -365,6 +365,7 @@ export function headState(head) {
   if (run.outcome) return stateOf({ state: run.outcome });
   if (head.status.waits_for === "person") return stateOf({ state: "waiting" });
   if (head.status.waits_for === "continue") return stateOf({ state: "paused", pause: run.pause?.cause ?? "asked" });
+  if (run.queued) return stateOf({ state: "queued" });
   return stateOf({ state: "open", released: head.status.waits_for === "driver" });
 }
 

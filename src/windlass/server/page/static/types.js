@@ -23,7 +23,8 @@
  * A call, from the model's proposal to its result.
  * @typedef {{ call: CallPart, state: string, arguments: string | null,
  *   changes: { path: string, what: string }[], verdict: Verdict | null, answer: Verdict | null,
- *   answered_by: string, question: Verdict | null,
+ *   answered_by: string, answers: { answer: string, by: string, at: number }[],
+ *   person: { name: string, origin?: string } | null, question: Verdict | null,
  *   waits_for: { session: string, questions?: unknown[] } | null, key: string, starts: number,
  *   asked_at: number | null, answered_at: number | null, started_at: number | null,
  *   ended_at: number | null, result: ToolResult | null, abandoned: boolean, charges: Charge[],
@@ -54,7 +55,7 @@
 /**
  * @typedef {{ number: number, started_at: number, ended_at: number | null, caller: string, agent: string,
  *   model: string, steps: number, requests: number, failures: number, stalls: number, fallbacks: number,
- *   compactions: number, repairs: number, ledger: Ledger, released: boolean, outcome: string | null,
+ *   compactions: number, repairs: number, ledger: Ledger, queued: boolean, released: boolean, outcome: string | null,
  *   pause: (Fact & { cause?: string, reason?: string }) | null, reason: string,
  *   fault: { kind: string, message: string } | null }} RunView
  */
@@ -80,7 +81,7 @@
  *   asked_at: number, agent: string, title: string, effect: string, labels: string[],
  *   held_labels: string[], notice: string, sandbox: string, pattern: string,
  *   allowed_before: { at: number, by: string, arguments: string, pattern: string, decision: string }[],
- *   preview: { note: string, diff: string } | null }} Question
+ *   preview: { note: string, diff: string } | null, needs: string[], agreed: string[], cannot: string }} Question
  */
 /** @typedef {{ role: string, agents: string[] }} Grant */
 /** @typedef {{ name: string, roles: string[], person: string, grants: Grant[] }} CallerInfo */

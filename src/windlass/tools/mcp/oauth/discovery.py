@@ -13,8 +13,8 @@ import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.core.text_clip import printable_line
+from windlass.tools.breaker import ToolUnavailable
 from windlass.tools.mcp.oauth.requests import Challenge, OAuthRequests, origin_of
-from windlass.tools.unavailable import ToolUnavailable
 
 OFFLINE_SCOPE = "offline_access"
 _RESOURCE_PATH = "/.well-known/oauth-protected-resource"

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from windlass.core.errors import ConfigError
 from windlass.core.text_clip import printable_line
+from windlass.tools.breaker import ToolUnavailable
 from windlass.tools.mcp.oauth.discovery import OFFLINE_SCOPE, Discovered, ServerMetadata
 from windlass.tools.mcp.oauth.redirect import RedirectAnswer, RedirectServer
 from windlass.tools.mcp.oauth.requests import HttpAnswer, OAuthRequests
 from windlass.tools.mcp.oauth.settings import McpCredentials, McpSignIn
 from windlass.tools.mcp.oauth.tokens import McpToken, OAuthClient
-from windlass.tools.unavailable import ToolUnavailable
 
 CLIENT_NAME = "Windlass"
 TOKEN_CHARS_MAX = 65_536

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from windlass.core.errors import ConfigError, NothingToDo, WindlassError
 from windlass.core.text_clip import printable_line
 from windlass.logs import get_logger
+from windlass.tools.breaker import ToolUnavailable
 from windlass.tools.mcp.oauth.discovery import (
     Discovered,
     choose_scope,
@@ -46,7 +47,6 @@ from windlass.tools.mcp.oauth.tokens import (
     OAuthClient,
     TokenMask,
 )
-from windlass.tools.unavailable import ToolUnavailable
 
 SCOPE_CHARS_MAX = 400
 STEP_UPS_MAX = 3

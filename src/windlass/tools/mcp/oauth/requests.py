@@ -10,7 +10,6 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -19,7 +18,8 @@ import msgspec
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.text_clip import printable_line
 from windlass.http.connection import Response
-from windlass.tools.unavailable import ToolUnavailable
+from windlass.http.urls import is_loopback
+from windlass.tools.breaker import ToolUnavailable
 from windlass.tools.web.addresses import AllowedHosts
 from windlass.tools.web.guarded_http import (
     HostResolver,
@@ -205,10 +205,4 @@ def check_encrypted(url: str) -> None:
 
 def _is_loopback_url(url: str) -> bool:
     """Whether an address names this machine, where nothing listens to plain HTTP on the way."""
-    host = urlsplit(url).hostname or ""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(urlsplit(url).hostname or "")
