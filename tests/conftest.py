@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -19,7 +20,7 @@ _SLOW_MACHINE = [HealthCheck.too_slow]
 settings.register_profile(
     "dev", max_examples=50, deadline=None, suppress_health_check=_SLOW_MACHINE
 )
-settings.register_profile("ci", settings.get_profile("dev"), max_examples=300, print_blob=True)
+settings.register_profile("ci", settings.get_profile("dev"), max_examples=100, print_blob=True)
 settings.register_profile("night", settings.get_profile("ci"), max_examples=5_000)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") == "true" else "dev")
@@ -37,6 +38,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["XDG_STATE_HOME"] = folder
         os.environ["XDG_DATA_HOME"] = f"{folder}/data"
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_sessionfinish() -> None:
+    """End the Postgres server of this process, if a test has started it."""
+    if servers := sys.modules.get("postgres"):
+        servers.stop_server()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

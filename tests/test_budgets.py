@@ -1,4 +1,4 @@
-"""Budgets: what following, loading and running the code costs, held where it is.
+"""Budgets (V4): what following, loading and running the code costs, held where it is.
 
 `make budgets` prints each figure beside its budget. A budget is the figure of the commit that set
 it, and about 2 % more. CONTRIBUTING.md says when one is raised. Where the figure is above what we
@@ -19,47 +19,48 @@ from proof.budgets.code_measures import (
 from proof.budgets.run_measures import measure_runs
 
 RUN_BUDGETS: Mapping[str, float] = {
-    "functions of a run over HTTP": 571,  # aim: 380
-    "files of a run over HTTP": 105,  # aim: 75
-    "place of the loop in a run over HTTP": 153,  # aim: 90
-    "functions of a scripted run": 367,
-    "files of a scripted run": 70,
-    "place of the loop in a scripted run": 128,  # aim: 90
-    "functions of a served run": 825,  # aim: 520
-    "files of a served run": 157,  # aim: 105
-    "Python calls of a step": 982,
-    "modules of a first run": 136,  # aim: 120
+    "functions of a run over HTTP": 518,  # aim: 380
+    "files of a run over HTTP": 102,  # aim: 75
+    "place of the loop in a run over HTTP": 124,  # aim: 90
+    "functions of a scripted run": 322,
+    "files of a scripted run": 69,
+    "place of the loop in a scripted run": 111,  # aim: 90
+    "functions of a served run": 796,  # aim: 520
+    "files of a served run": 152,  # aim: 105
+    "Python calls of a step": 930,
+    "modules of a first run": 135,  # aim: 120
 }
 """What a run costs: a prompt, a call of a tool, a text. A first run has a prompt and a text."""
 
 SHAPE_BUDGETS: Mapping[str, float] = {
-    "lines": 129_500,
-    "modules": 696,
+    "lines": 133_900,
+    "modules": 713,
     "import lines, %": 9.1,  # aim: 6.5
-    "functions used in one place, %": 29.9,  # aim: 24
-    "longest chain of imports": 60,  # aim: 30
+    "functions used in one place, %": 29.4,  # aim: 24
+    "longest chain of imports": 46,  # aim: 30
     "file names used five times or more": 0,
 }
 
 PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
-    "agent": (8_270, 36),
-    "cli": (12_700, 80),
-    "core": (15_000, 77),
-    "evaluation": (5_820, 27),
+    "agent": (8_510, 37),
+    "cli": (13_500, 84),
+    "client": (640, 4),
+    "core": (15_700, 79),
+    "evaluation": (6_050, 28),
     "fleet": (1_340, 7),
     "gates": (4_190, 24),
-    "http": (930, 7),
-    "journals": (11_750, 65),
+    "http": (940, 7),
+    "journals": (12_950, 71),
     "knowledge": (2_750, 16),
     "models": (9_650, 61),
     "notebook": (250, 2),
-    "ports": (1_130, 6),
+    "ports": (1_270, 8),
     "project": (4_150, 23),
     "readers": (800, 5),
-    "runtime": (4_500, 17),
-    "server": (21_050, 109),
+    "runtime": (4_680, 17),
+    "server": (22_600, 116),
     "telemetry": (1_130, 8),
-    "testing": (5_680, 27),
+    "testing": (5_800, 27),
     "tools": (16_250, 85),
     "windlass": (1_790, 9),
 }

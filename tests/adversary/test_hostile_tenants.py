@@ -247,7 +247,8 @@ async def test_a_run_that_begins_because_there_was_nothing_to_steer_has_its_budg
         assert (await sam.post("/runs", steering)).data["run"] == 2
         setup = (await running.service.read_again(session)).view.setup
         assert setup is not None
-        assert [budget.name for budget in setup.budgets] == ["quota q of sam"]
+        (budget,) = await start("sam", "")
+        assert [each.name for each in setup.budgets] == [budget.name]
         await asyncio.sleep(300)
 
 

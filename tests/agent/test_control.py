@@ -15,7 +15,7 @@ from windlass import (
     RunEnded,
     tool,
 )
-from windlass.agent.control import count_queued
+from windlass.agent.prompt_queue import count_queued
 from windlass.core.errors import MailRejected
 from windlass.core.events import LimitsRaised, MailRefused, RunContinued, RunPaused, RunReleased
 from windlass.core.fold.run import fold

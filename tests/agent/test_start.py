@@ -22,7 +22,7 @@ from windlass import (
     tool,
 )
 from windlass.agent.runs import LiveRuns
-from windlass.core.events import MailRefused
+from windlass.core.events import MailRefused, RunQueued
 from windlass.core.fold.run import fold
 from windlass.core.mail import PromptMail
 from windlass.core.result import RunFailed
@@ -172,7 +172,8 @@ async def test_a_queue_is_worked_off_in_order() -> None:
     await asyncio.sleep(0.1)
     assert await journal.read_mail("s", "prompts") == ()
     events = [event async for event in second.events()]
-    assert isinstance(events[0], RunStarted)
+    assert isinstance(events[0], RunQueued)
+    assert isinstance(events[1], RunStarted)
     assert (events[0].run, events[0].mail) == (2, 1)
 
 

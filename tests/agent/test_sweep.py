@@ -139,8 +139,8 @@ async def test_a_prompt_is_left_to_the_agent_that_it_names() -> None:
     clerk = make_agent(journal, say("From the clerk."), say("Again."))
     cook = make_agent(journal, say("From the cook."), name="cook")
     first = await clerk.start("1", session="s", drive=False)
-    second = await cook.start("2", session="s", drive=False)
-    third = await clerk.start("3", session="s", drive=False)
+    second = await cook.start("2", session="s", drive=False, on_busy="queue")
+    third = await clerk.start("3", session="s", drive=False, on_busy="queue")
     assert (await cook.sweep()).driven == ()
     assert (await clerk.sweep()).driven == ("s",)
     assert (await first.result()).text == "From the clerk."
@@ -173,7 +173,7 @@ async def test_a_prompt_that_others_begin_may_bring_a_conversation_to_a_new_sess
     earlier = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     handle = await agent.start("And?", session="s", messages=earlier, drive=False)
     with pytest.raises(ConfigError, match="conversation of its own"):
-        await agent.start("And?", session="s", messages=earlier, drive=False)
+        await agent.start("And?", session="s", messages=earlier, drive=False, on_busy="queue")
     assert (await agent.sweep()).driven == ("s",)
     messages = (await handle.result()).messages
     assert [getattr(message, "text", "") for message in messages] == [
@@ -290,4 +290,5 @@ async def test_a_message_is_heeded_although_a_prompt_for_another_agent_waits_beh
     await journal.post_mail("a", CancelMail("enough", run=1))
     agent = make_agent(journal, say("Then not."), gate=FixedGate(Ask("May I?")), clock=clock)
     assert (await agent.sweep()).driven == ("a",)
-    assert not fold("a", await journal.read("a")).is_active
+    state = fold("a", await journal.read("a"))
+    assert (state.is_queued, state.agent) == (True, "cook")

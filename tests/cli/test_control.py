@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from typing_extensions import override
 
 import windlass.cli
 from windlass import Agent, Limits
+from windlass.agent.control import pause
+from windlass.cli.control import post_and_describe
 from windlass.core.fold.run import fold
 from windlass.core.result import RunFailed
+from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import PowerCutJournal, ScriptedModel
 
@@ -57,3 +61,27 @@ def test_a_run_that_nobody_drives_is_spoken_to_from_a_shell(tmp_path: Path) -> N
             return run.outcome if run else None
 
     assert asyncio.run(outcome()) == "cancelled"
+
+
+class LateDeath(MemoryJournal):
+    """A store that takes a moment to notice that the driver of a session has died."""
+
+    looks = 0
+
+    @override
+    async def is_leased(self, session: str) -> bool:
+        self.looks += 1
+        return self.looks == 1
+
+
+@pytest.mark.leaves_tasks
+@pytest.mark.contract("D3")
+async def test_a_driver_that_has_just_died_is_not_waited_for() -> None:
+    """D3: whose death shows only while the message waits for it, drives nothing."""
+    journal = LateDeath()
+    cut = PowerCutJournal(journal, 2, "after")
+    with pytest.raises(RunFailed):
+        await Agent(ScriptedModel(["Done."]), journal=cut).run("Go.", session=SESSION)
+    said = await post_and_describe(journal, SESSION, pause)
+    assert "nobody drives session orders-7" in said
+    assert journal.looks == 2

@@ -32,15 +32,6 @@ PASSWORD = "hunter2-and-more"
 WRITE = call_chunks("bash", '{"command":"echo hi > out.txt"}')
 
 
-@pytest.fixture(scope="module", autouse=True)
-def stop_server_at_the_end() -> Iterator[None]:
-    """End the Postgres server of this process, if a test has started it."""
-    yield
-    servers = sys.modules.get("postgres")
-    if servers is not None and servers.start_server.cache_info().currsize:
-        servers.stop_server()
-
-
 @dataclass
 class Shell:
     """A shell in an empty project whose journal is named in the environment."""

@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -26,14 +25,6 @@ from windlass.testing.samples import note_facts
 pytestmark = [pytest.mark.contract("D3"), pytest.mark.realtime, pytest.mark.slow]
 SUPPORT = Path(__file__).parent.parent / "support"
 UNSIGNED = "in this journal are unsigned: a login of the database can forge them"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def stop_server_at_the_end() -> Iterator[None]:
-    yield
-    servers = import_module("postgres")
-    if servers.start_server.cache_info().currsize:
-        servers.stop_server()
 
 
 @pytest.fixture

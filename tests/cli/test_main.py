@@ -102,7 +102,7 @@ def test_completion_names_commands_without_loading_them() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert done.stdout == "['resume'] False\n"
+    assert done.stdout == "['resume', 'restore'] False\n"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -53,6 +53,19 @@ def test_quiet_says_nothing_else(cli: Cli, server: FaultServer) -> None:
     assert (done.exit_code, done.stdout, done.stderr) == (0, "Done.\n", "")
 
 
+def test_a_run_is_tagged_and_found_by_its_tags(cli: Cli, server: FaultServer) -> None:
+    server.add_answers(text_answer("Done."), text_answer("Done."))
+    assert cli(*RUN, "-q", "one", "--tag", "team=billing", "--tag", "env=a=b").exit_code == 0
+    assert cli(*RUN, "-q", "two").exit_code == 0
+    (found,) = json.loads(cli("sessions", "list", "--json", "--tag", "env=a=b").stdout)
+    assert (found["title"], found["tags"]) == ("one", {"team": "billing", "env": "a=b"})
+    assert "one [env=a=b] [team=billing]" in cli("sessions", "list").stdout
+    assert cli("sessions", "list", "--tag", "team=sales").stdout == "No sessions.\n"
+    refused = cli(*RUN, "three", "--tag", "billing")
+    assert refused.exit_code == 2
+    assert "'billing' is not a tag: give it as KEY=VALUE" in refused.stderr
+
+
 @pytest.mark.contract("S6")
 def test_what_follows_a_broken_reply_is_fixed_when_the_run_starts(
     cli: Cli, server: FaultServer

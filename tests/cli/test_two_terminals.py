@@ -39,15 +39,6 @@ def look_until(event: threading.Event) -> WireAnswer:
     return replace(answer, acts=(first, hold(event), *rest))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def stop_server_at_the_end() -> Iterator[None]:
-    """End the Postgres server of this process, if a test has started it."""
-    yield
-    servers = sys.modules.get("postgres")
-    if servers is not None and servers.start_server.cache_info().currsize:
-        servers.stop_server()
-
-
 @dataclass
 class Terminals:
     """Any number of shells in one project, on one journal."""

@@ -97,3 +97,12 @@ def test_a_priority_that_is_not_a_number_is_none() -> None:
     assert read_priority({PRIORITY_KEY: 3}) == 3
     assert read_priority({PRIORITY_KEY: "high"}) == 0
     assert read_priority({}) == 0
+
+
+def test_a_reported_quota_does_not_open_a_window_beyond_what_was_refused() -> None:
+    """F1: the provider has the last word, whatever it reports."""
+    window = RequestWindow(start=40)
+    window.in_flight = 40
+    window.note_refused(now=0.0, wait_s=1.0)
+    window.open_to(10_000)
+    assert window.size == 20

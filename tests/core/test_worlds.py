@@ -16,6 +16,7 @@ from facts import SESSION
 from play import RandomSession, calls_of, draw_setup, request_faults
 from windlass.core.decide.reserving import own_spending, remaining_amount, tightest_amount
 from windlass.core.events import (
+    AnswerCounted,
     AnswerForwarded,
     AttemptFailed,
     AttemptStarted,
@@ -28,7 +29,10 @@ from windlass.core.events import (
     KnowledgeRecalled,
     LookupsPlanned,
     Outcome,
+    PromptWithdrawn,
+    ReleaseAsked,
     RunEnded,
+    RunQueued,
     RunResumed,
     RunStarted,
     SessionImported,
@@ -83,8 +87,12 @@ def test_the_worlds_come_to_every_move_and_every_fact() -> None:
     assert set(moves) == set(get_args(Move))
     # A session is imported from outside of any world: tests/adversary/test_hostile_exports.py.
     # A call waits for its sub-agent only where there is one: proof/simulate.
+    # A run is moved only where another driver can come: proof/simulate.
     # Entries are no part of a session: tests/journals/test_completing.py.
-    outside = {SessionImported, CallWaiting, AnswerForwarded, EntryKept}
+    # Runs wait in a queue only where another process accepts them: proof/simulate.
+    # Several people answer only through a service: tests/server/test_approvals_by_people.py.
+    outside = {SessionImported, CallWaiting, AnswerForwarded, EntryKept, ReleaseAsked}
+    outside |= {RunQueued, PromptWithdrawn, AnswerCounted}
     assert set(kinds) == set(get_args(Fact)) - outside
     assert set(hows) == set(get_args(CompactionMethod))
     assert min(moves.values()) >= 10

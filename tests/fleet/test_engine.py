@@ -22,7 +22,7 @@ from windlass.server import Caller, Service, StartRequest
 from windlass.testing import ScriptedModel, call, pause, say
 
 __all__ = ["run_servers"]
-pytestmark = [pytest.mark.realtime, pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 SECRET_WORDS = b"open sesame"
 
 

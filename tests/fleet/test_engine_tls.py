@@ -15,7 +15,7 @@ from temporal_server import run_servers, start_temporal
 from windlass.fleet import EngineUnreachable, connect_engine
 
 __all__ = ["run_servers"]
-pytestmark = [pytest.mark.realtime, pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 
 
 class TlsFront:

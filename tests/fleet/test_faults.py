@@ -26,7 +26,7 @@ from windlass.gates import ask
 from windlass.runtime.leases import hold_session
 
 __all__ = ["run_servers"]
-pytestmark = [pytest.mark.realtime, pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 
 
 async def wait_for_release(fleet: Fleet, session: str) -> None:

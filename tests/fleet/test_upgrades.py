@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.contract("F5"),
     pytest.mark.realtime,
     pytest.mark.slow,
-    pytest.mark.timeout(60),
 ]
 
 

@@ -117,6 +117,8 @@ async def test_a_response_that_is_cut_or_damaged_is_broken(answer: bytes) -> Non
         b"SSH-2.0-OpenSSH_9.6\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
         b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 000 Nothing\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 099 Nearly\r\nContent-Length: 5\r\n\r\nhello",
         OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
         OK + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
@@ -125,6 +127,13 @@ async def test_without_a_valid_head_the_connection_is_lost(answer: bytes) -> Non
     async with raw_server(answering(answer, closes=True)) as server:
         error = await expect_error(server.url)
     assert error.problem == "lost"
+
+
+async def test_a_status_that_is_none_is_an_error_at_once() -> None:
+    """S2: a server that keeps the connection open does not hold up who asked."""
+    async with raw_server(answering(b"HTTP/1.1 000 Nothing\r\n\r\n")) as server:
+        error = await expect_error(server.url)
+    assert (error.problem, "000" in str(error)) == ("lost", True)
 
 
 async def test_headers_that_come_twice_are_joined() -> None:
@@ -213,6 +222,24 @@ async def test_a_compressed_body_is_inflated_however_it_is_split(encoding: str) 
     async with raw_server(play) as server:
         for _ in range(len(packed)):
             assert await ask(server.url) == (200, b"hello, " * 20)
+
+
+@pytest.mark.parametrize("behind", [b"", b"\0", bytes(10)], ids=["nothing", "a byte", "padding"])
+async def test_files_of_one_body_are_joined_however_they_are_split(behind: bytes) -> None:
+    """S2: a file may end with a read, and the mark of the next may be divided."""
+    one, two = pack(b"one", "gzip"), pack(b"two", "gzip")
+    packed = one + two + behind
+    for cut in range(1, len(packed)):
+        sent = [[packed[:cut]], [packed[cut:]], []]
+
+        async def read_chunks(sent: list[list[bytes]] = sent) -> list[bytes]:
+            return sent.pop(0) if sent else []
+
+        inflater, parts = Inflater("gzip"), list[bytes]()
+        while part := await inflater.read(read_chunks):
+            parts.append(part)
+        assert b"".join(parts) == b"onetwo", cut
+        assert not sent, "the body was not read to its end"
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])

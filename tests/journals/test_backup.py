@@ -81,21 +81,18 @@ async def test_a_database_is_saved_in_use_and_restored(tmp_path: Path) -> None:
         pytest.skip("needs pg_dump")
     from windlass.journals.postgres.journal import PostgresJournal  # noqa: PLC0415 - an extra
 
-    try:
-        first = await asyncio.to_thread(postgres.dsn_of, tmp_path / "a")
-        second = await asyncio.to_thread(postgres.dsn_of, tmp_path / "b")
-        async with PostgresJournal(first) as journal:
-            await fill(journal)
-            held = await journal.lease("s")
-            command = [str(programs[0]), "-n", "windlass", "--inserts", "-d", first]
-            dump = await asyncio.to_thread(subprocess.check_output, command, text=True)
-            await append_facts(journal, "s", note_facts(4, 9))
-            held.release()
-        lines = [line for line in dump.splitlines() if not line.startswith("\\")]
-        server = await asyncpg.connect(second)
-        await server.execute("\n".join(lines))
-        await server.close()
-        async with PostgresJournal(second) as journal:
-            await check_restored(journal)
-    finally:
-        await asyncio.to_thread(postgres.stop_server)
+    first = await asyncio.to_thread(postgres.dsn_of, tmp_path / "a")
+    second = await asyncio.to_thread(postgres.dsn_of, tmp_path / "b")
+    async with PostgresJournal(first) as journal:
+        await fill(journal)
+        held = await journal.lease("s")
+        command = [str(programs[0]), "-n", "windlass", "--inserts", "-d", first]
+        dump = await asyncio.to_thread(subprocess.check_output, command, text=True)
+        await append_facts(journal, "s", note_facts(4, 9))
+        held.release()
+    lines = [line for line in dump.splitlines() if not line.startswith("\\")]
+    server = await asyncpg.connect(second)
+    await server.execute("\n".join(lines))
+    await server.close()
+    async with PostgresJournal(second) as journal:
+        await check_restored(journal)

@@ -102,7 +102,4 @@ def test_a_look_at_a_server_reads_only_what_needs_a_driver(
         after = await with_journal(look)
         assert after - before < READ_MAX
 
-    try:
-        asyncio.run(scene())
-    finally:
-        postgres.stop_server()
+    asyncio.run(scene())

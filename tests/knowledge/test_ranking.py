@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from postgres import dsn_of, stop_at_the_end  # noqa: F401 - a fixture
+from postgres import dsn_of
 from windlass.knowledge.embeddings import Embedder
 from windlass.knowledge.postgres import PostgresKnowledge
 from windlass.knowledge.sqlite import SqliteKnowledge

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from postgres import dsn_of, stop_at_the_end  # noqa: F401 - a fixture
+from postgres import dsn_of
 from windlass.core.errors import ConfigError
 from windlass.knowledge.embeddings import Embedder
 from windlass.knowledge.postgres import PostgresKnowledge

@@ -21,6 +21,7 @@ from windlass.project.secrets import SecretStore
 from windlass.testing import FaultServer
 from windlass.testing.fault_server import ReceivedRequest
 from windlass.testing.wire import WireAnswer, refuse_with
+from windlass.tools.breaker import ToolUnavailable
 from windlass.tools.mcp.config import McpHttp
 from windlass.tools.mcp.http import _build_auth
 from windlass.tools.mcp.oauth.grants import ShowPage
@@ -28,7 +29,6 @@ from windlass.tools.mcp.oauth.keeper import TokenKeeper
 from windlass.tools.mcp.oauth.settings import McpAuth, McpSignIn
 from windlass.tools.mcp.oauth.tokens import McpTokenStore, MemoryTokens
 from windlass.tools.mcp.servers import McpServers
-from windlass.tools.unavailable import ToolUnavailable
 
 pytestmark = [pytest.mark.contract("T15")]
 

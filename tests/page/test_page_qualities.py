@@ -21,6 +21,7 @@ VIEWS = (
     "#/run/{done}/3",
     "#/compare/{done}/{waiting}",
     "#/costs",
+    "#/fleet",
     "#/agents/builder",
 )
 

@@ -397,3 +397,16 @@ def test_a_trusted_project_cannot_have_a_key_sent_to_a_program_of_this_machine(
         load_agent({}, project, trust=True).checked_base_url()
     chosen = load_agent({"base_url": f"http://{host}/v1"}, project, trust=True)
     assert chosen.checked_base_url() == f"http://{host}/v1"
+
+
+@pytest.mark.parametrize("host", ["127.example.com", "localhost.example.com", "127.0.0.1.example"])
+def test_a_name_that_looks_like_this_machine_is_not_this_machine(
+    project: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """G8: a project's file cannot have prompts sent to it, even if there is no key."""
+    (project / "windlass.toml").write_text(
+        f'model = "openai:gpt-5"\nbase_url = "http://{host}/v1"\n'
+    )
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match="would send OPENAI_API_KEY"):
+        load_agent({}, project, trust=True).checked_base_url()

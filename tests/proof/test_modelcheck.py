@@ -42,6 +42,7 @@ SMALL = (
     "file",
     "poison",
     "fork",
+    "queued",
     "answers and a cancel",
     "forged answer",
 )
@@ -70,6 +71,8 @@ FINDINGS = [
     ("second_answer_counts", "one person was told allow, another one deny"),
     ("answer_not_passed_by_mail", "a message is never taken"),
     ("forged_answer_believed", "no person has allowed"),
+    ("accepted_beside_a_driver", "a run was queued beside the driver that has the session"),
+    ("prompt_left_behind", "a message is never taken"),
 ]
 """The planted bugs, and the rule that each of them breaks."""
 

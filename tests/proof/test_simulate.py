@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
@@ -46,7 +47,7 @@ SEARCHED = 500
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_every_session_holds_to_the_rules(first: int) -> None:
     for seed in range(first, first + CHUNK):
-        check_rules(play_plan(draw_plan(seed)))
+        check_rules(_session(seed) if seed < SEARCHED else play_plan(draw_plan(seed)))
 
 
 @pytest.mark.contract("V2")
@@ -100,7 +101,10 @@ def test_all_that_a_run_can_do_is_played() -> None:
     facts = {kind.__name__ for part in get_args(Fact) for kind in (get_args(part) or (part,))}
     # No plan imports a session: tests/adversary/test_hostile_exports.py does, at every record.
     # Entries are in no session: the plan with a store of facts has them in its streams.
-    assert facts - seen.keys() == {"SessionImported", "EntryKept"}
+    # Several people answer only through a service: tests/server/test_approvals_by_people.py.
+    # No person of a plan withdraws a prompt: tests/agent/test_queued_runs.py.
+    outside = {"SessionImported", "EntryKept", "AnswerCounted", "PromptWithdrawn"}
+    assert facts - seen.keys() == outside
     wanted = {
         *(f"Compacted {how}" for how in ("mask", "summary", "window")),
         *(f"answered {by}" for by in ("a later process", "apart", "approver")),
@@ -159,7 +163,17 @@ def _is_undo_due(fact: Fact) -> bool:
 
 @cache
 def _session(seed: int) -> PlayedSession:
+    """Play a session once for all the tests that look at it."""
     return play_plan(draw_plan(seed))
+
+
+def _copy_session(seed: int) -> PlayedSession:
+    """Return a session to tamper with. What it shares with the one that was played is frozen."""
+    played = copy(_session(seed))
+    played.outside = copy(played.outside)
+    played.drives = [copy(drive) for drive in played.drives]
+    played.inner_undo_facts = {key: [*facts] for key, facts in played.inner_undo_facts.items()}
+    return played
 
 
 def _played() -> Iterator[PlayedSession]:
@@ -362,7 +376,7 @@ CASES = [
     Case(denied_and_shown, "G3|X1"),
     Case(helper_left_open, "C6"),
     Case(helper_unpaid, "M1|S12"),
-    Case(summary_as_main, "S12"),
+    Case(summary_as_main, "S12|D12"),
     Case(history_rewritten, "X1"),
     Case(a_second_driver, "second"),
     Case(late_end, "C1"),
@@ -381,15 +395,11 @@ CASES = [
 def test_a_rule_that_is_broken_is_found(case: Case) -> None:
     """One thing is made untrue in a session that held, and the rule for it says so."""
     for seed in range(SEARCHED):
-        played = play_plan(draw_plan(seed)) if _has(case, seed) else None
-        if played is not None:
+        if case.tamper(_copy_session(seed)):
+            played = _copy_session(seed)
             check_rules(played)
             case.tamper(played)
             with pytest.raises(RuleBroken, match=case.rule):
                 check_rules(played)
             return
     pytest.fail("no session has what there is to tamper with")
-
-
-def _has(case: Case, seed: int) -> bool:
-    return case.tamper(play_plan(draw_plan(seed)))

@@ -99,6 +99,10 @@ SPOKEN_TO_BEHIND_ITS_END = (8314783,)
 """A driver refuses messages after the end of its run, and a second process looks for the run."""
 DOUBTED_AFTER_IT_WAS_MODIFIED = (8301987, 8312255, 8315621)
 """A write whose arguments the gate changed had not happened, and is judged again."""
+DOUBTED_BEFORE_IT_WAS_DONE = (8719473,)
+"""A write had not happened, and the arguments that are judged again are those of its model."""
+CANCELLED_WHILE_DOUBTED = (8734060,)
+"""A run is cancelled before the call of a sub-agent that waits is judged again."""
 SPOKEN_TO_WHILE_PAUSED = (8336496,)
 """A driver takes an answer for a sub-agent of a run that is paused."""
 SPOKEN_TO_BEFORE_IT_IS_CUT_OFF = (8502056,)
@@ -130,6 +134,8 @@ COUNTED_BY_A_BUDGET = (7120656, 7126423, 8004565, 8005230)
         *STOPPED_WHILE_ITS_REPLY_IS_WRITTEN,
         *SPOKEN_TO_BEHIND_ITS_END,
         *DOUBTED_AFTER_IT_WAS_MODIFIED,
+        *DOUBTED_BEFORE_IT_WAS_DONE,
+        *CANCELLED_WHILE_DOUBTED,
         *SPOKEN_TO_WHILE_PAUSED,
         *SPOKEN_TO_BEFORE_IT_IS_CUT_OFF,
         *COUNTED_BY_A_BUDGET,

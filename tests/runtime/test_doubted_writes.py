@@ -1,6 +1,8 @@
 """A write that had started without proof of its permission, and that its tool says was not done."""
 
 import json
+from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 from typing_extensions import override
@@ -8,7 +10,8 @@ from typing_extensions import override
 from windlass import NOT_DONE, Agent, RunContext, RunFailed, tool
 from windlass.core.audit.replay import replay
 from windlass.core.events import CallJudged, CallStarted
-from windlass.core.messages import ArgumentChange, ToolResults
+from windlass.core.fold.run import fold
+from windlass.core.messages import ArgumentChange, Message, ToolResults
 from windlass.core.projection.project import project_events
 from windlass.core.projection.view import ReplyEntry
 from windlass.core.verdicts import Modify
@@ -81,3 +84,38 @@ async def test_it_is_judged_from_what_the_model_wrote(clock: VirtualClock, text:
     )
     assert all(view.changes.count(change) == 1 for change in view.changes)
     assert replay("s", facts).difference is None
+
+
+@pytest.mark.parametrize("text", ['{"text": "hi"}', ' {"text": "hi"}', "{'text': 'hi',}"])
+async def test_its_arguments_are_shown_as_if_nothing_had_happened(
+    clock: VirtualClock, text: str
+) -> None:
+    """J4, P5: to the letter, so that the transcript stays the one that a provider has cached."""
+
+    @tool(reconcile=lambda context, text: NOT_DONE)
+    def send(text: str) -> str:
+        """Send a text."""
+        return f"sent {text}"
+
+    transcripts: list[Sequence[Message]] = []
+    for cut_at in (4, None):
+        store = UnprovenJournal(now=clock.now)
+        journal = PowerCutJournal(store, cut_at, "after") if cut_at else store
+        model = ScriptedModel([call("send", text), "Sent."])
+        agent = Agent(model, tools=[send], journal=journal, clock=clock)
+        with suppress(PowerCut, RunFailed):
+            await agent.run("Send it.", session="s")
+        if cut_at:
+            model = ScriptedModel(["Sent."])
+            await Agent(model, tools=[send], journal=store, clock=clock).resume("s")
+        facts = await store.read("s")
+        transcripts.append(fold("s", facts).transcript)
+        (shown,) = (
+            one.arguments
+            for entry in project_events(facts, "s").entries
+            if isinstance(entry, ReplyEntry)
+            for one in entry.calls
+        )
+        (told,) = (message for message in transcripts[-1] if isinstance(message, ToolResults))
+        assert told.items[0].call.arguments == shown
+    assert transcripts[0] == transcripts[1]

@@ -83,7 +83,7 @@ async def test_a_call_that_begins_late_asks_first(clock: VirtualClock, was_repla
         return ToolResult.from_text("value", "paid")
 
     in_flight = InFlight(still_driving=still_driving)
-    in_flight.note_starts()
+    in_flight.starts_recorded_at = asyncio.get_running_loop().time()
     assert (await in_flight.run_if_driving(work)).kind == "value"
     assert ran == ["ran"], "right after its start was recorded, nothing needs to be asked"
     ran.clear()

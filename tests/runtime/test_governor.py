@@ -9,11 +9,11 @@ from typing_extensions import override
 from proof.limited_provider import LimitDialect, LimitedProvider
 from windlass import Agent, Limits, RetryPolicy, RunResult
 from windlass.agent.parts import parts_of
-from windlass.core.errors import Fault, JournalFailed
+from windlass.core.errors import ConfigError, Fault, JournalFailed
 from windlass.core.events import AttemptFailed, AttemptStarted, SteeringGiven
 from windlass.core.rate_limits import LimitReport, RateLimits
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import SharedRecord
+from windlass.ports import RequestPermit, SharedRecord
 from windlass.runtime.governor import ProviderGovernor
 from windlass.testing import FaultServer, ScriptedModel, VirtualClock
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_answer
@@ -286,3 +286,50 @@ async def test_a_refused_attempt_is_on_record_and_made_again(clock: VirtualClock
         assert (await agent.run("Hello", session="s")).text == "Hi"
     facts = await journal.read("s")
     assert sum(isinstance(fact, AttemptFailed) for fact in facts) == provider.rejected
+
+
+def admit_all(governor: ProviderGovernor, count: int) -> list[RequestPermit]:
+    """Return the permits of as many requests as are admitted at once."""
+    permits = [governor.try_admit(KEY, 10) for _ in range(count)]
+    return [permit for permit in permits if permit is not None]
+
+
+async def test_a_reported_quota_opens_the_window_at_once(clock: VirtualClock) -> None:
+    """F1: a provider that has 9,999 requests left is not asked by eight at a time."""
+    governor = ProviderGovernor(clock=clock)
+    first, *_ = admit_all(governor, 100)
+    assert len(_) == 7
+    first.note_opened(RateLimits(requests=LimitReport(10_000, 9_999)))
+    assert len(admit_all(governor, 500)) == 500
+    few = ProviderGovernor(requests_at_once=20, clock=clock)
+    admit_all(few, 1)[0].note_opened(RateLimits(requests=LimitReport(10_000, 9_999)))
+    assert len(admit_all(few, 100)) == 19
+
+
+async def test_the_first_requests_at_once_can_be_set(clock: VirtualClock) -> None:
+    governor = ProviderGovernor(requests_at_start=50, clock=clock)
+    assert len(admit_all(governor.share_through(MemoryJournal()), 100)) == 50
+    with pytest.raises(ConfigError, match="at least 1"):
+        ProviderGovernor(requests_at_start=0)
+
+
+async def test_what_was_learned_is_shared_with_the_next_process(clock: VirtualClock) -> None:
+    """F1: also of a provider that reports nothing; a refusal of one lowers it for the next."""
+    journal = MemoryJournal()
+    first = ProviderGovernor(journal, clock=clock)
+    for _ in range(3):
+        for permit in admit_all(first, 100):
+            permit.note_opened(None)
+    await asyncio.sleep(2)
+    learned = len(admit_all(first, 100)) + 8 + 16 + 32
+    second = ProviderGovernor(journal, clock=clock)
+    second_first = admit_all(second, 100)
+    assert len(second_first) == 8
+    await asyncio.sleep(2)
+    assert len(admit_all(second, 200)) + 8 >= learned // 2
+    second_first[0].close(REFUSED)
+    await asyncio.sleep(7)
+    third = ProviderGovernor(journal, clock=clock)
+    admit_all(third, 1)
+    await asyncio.sleep(2)
+    assert len(admit_all(third, 200)) < learned

@@ -26,14 +26,17 @@ from windlass import (
     SteeringGiven,
     tool,
 )
-from windlass.core.errors import ConfigError, JournalFailed, QuestionDecided
+from windlass.agent import control
+from windlass.core.errors import ConfigError, JournalFailed, NothingToDo, QuestionDecided
 from windlass.core.events import (
     CallAnswered,
     Fact,
     LimitsRaised,
     MailRefused,
+    ReleaseAsked,
     RunContinued,
     RunPaused,
+    RunReleased,
     RunResumed,
 )
 from windlass.core.fold.run import apply_fact, fold
@@ -46,6 +49,7 @@ from windlass.core.mail import (
     MailLane,
     PauseMail,
     RaiseLimitsMail,
+    ReleaseMail,
     SteerMail,
 )
 from windlass.core.messages import TextPart
@@ -180,6 +184,64 @@ async def test_a_pause_waits_for_the_reply_and_its_calls(clock: VirtualClock) ->
     result = await scene.agent.resume(SESSION)
     assert result.completed
     assert len(scene.model.prompts) == 2
+
+
+@pytest.mark.contract("D2", "D3")
+async def test_a_run_is_moved_to_another_driver(clock: VirtualClock) -> None:
+    """D2, D3: the reply under way is finished and not paid for twice; the other driver resumes."""
+    scene = Scene(clock, LONG, name="clerk")
+    running = scene.start()
+    await until(lambda: scene.model.prompts)
+    receipt = await control.release(scene.journal, SESSION, "drain", by="ann")
+    assert isinstance(await receipt.taken(), ReleaseAsked)
+    assert (await running).outcome == "released"
+    (released,) = await facts_of(scene.journal, RunReleased)
+    assert released.reason == "moved: drain"
+    # The one that released it leaves it to others, for a while.
+    assert (await scene.agent.sweep()).skipped == (SESSION,)
+    other = Agent(
+        ScriptedModel(["Done."]), tools=[send], journal=scene.journal, clock=clock, name="clerk"
+    )
+    assert (await other.sweep()).driven == (SESSION,)
+    (end,) = await facts_of(scene.journal, RunEnded)
+    assert end.outcome == "completed"
+
+
+@pytest.mark.contract("D8")
+async def test_a_run_that_no_other_driver_takes_comes_back(clock: VirtualClock) -> None:
+    """D8: a fleet of one worker loses nothing when a run is moved."""
+    scene = Scene(clock, LONG, "Done.", name="clerk")
+    running = scene.start()
+    await until(lambda: scene.model.prompts)
+    await control.release(scene.journal, SESSION)
+    await running
+    await asyncio.sleep(10)
+    assert (await scene.agent.sweep()).driven == (SESSION,)
+
+
+@pytest.mark.contract("D4")
+async def test_a_move_is_refused_once_another_driver_has_the_run(clock: VirtualClock) -> None:
+    """D4: the message names the driver that it is for, so a run is not moved twice by one."""
+    scene = Scene(clock, LONG, LONG, "Done.")
+    running = scene.start()
+    await until(lambda: scene.model.prompts)
+    stale = ReleaseMail(run=1, opening=1)
+    await scene.post(stale)
+    await running
+    await scene.post(stale)
+    assert (await scene.agent.resume(SESSION)).completed
+    (refused,) = await facts_of(scene.journal, MailRefused)
+    assert refused.reason == "another driver has taken the run already"
+
+
+async def test_a_run_without_a_driver_is_not_moved(clock: VirtualClock) -> None:
+    scene = Scene(clock, LONG)
+    running = scene.start()
+    await until(lambda: scene.model.prompts)
+    await scene.post(PauseMail(run=1))
+    await running
+    with pytest.raises(NothingToDo, match="has no driver"):
+        await control.release(scene.journal, SESSION)
 
 
 @pytest.mark.contract("D3", "D5")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from typing_extensions import override
 
-from windlass import Agent, Fact, tool
+from windlass import Agent, Fact, RunUnfinished, tool
 from windlass.core.fold.run import fold
 from windlass.core.secrets.mask import Mask
 from windlass.journals.memory import MemoryJournal
@@ -90,3 +90,24 @@ async def test_an_unknown_session_is_not_kept() -> None:
     assert (await cache.read_state(journal, SESSION)).seq == 0
     facts = await make_open_session(journal)
     assert await cache.read_state(journal, SESSION) == fold(SESSION, facts)
+
+
+async def test_nothing_is_read_of_a_session_that_got_its_name_just_now() -> None:
+    journal = CountedJournal()
+    agent = Agent(ScriptedModel(["One.", "Two."]), journal=journal)
+    first = await agent.run("Go.")
+    assert journal.read_after == []
+    await agent.run("Again.", session=first.session_id)
+    assert len(journal.read_after) == 1, "the next run looks at what was kept"
+
+
+@pytest.mark.contract("L1")
+async def test_a_random_name_that_is_taken_after_all_refuses_the_run() -> None:
+    """The numbers of the facts decide, also if the session was not read."""
+    journal = MemoryJournal()
+    facts = await make_open_session(journal)
+    agent = Agent(ScriptedModel(["Done."]), tools=[look], journal=journal)
+    agent._runs.note_new(SESSION)
+    with pytest.raises(RunUnfinished):
+        await agent.run("Go.", session=SESSION)
+    assert list(await journal.read(SESSION)) == list(facts)

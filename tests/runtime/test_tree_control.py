@@ -41,11 +41,18 @@ from windlass.core.events import (
 )
 from windlass.core.fold.run import fold
 from windlass.core.limits import RaisedLimits
-from windlass.core.mail import AnswerMail, ContinueMail, PauseMail, RaiseLimitsMail, SteerMail
+from windlass.core.mail import (
+    AnswerMail,
+    CancelMail,
+    ContinueMail,
+    PauseMail,
+    RaiseLimitsMail,
+    SteerMail,
+)
 from windlass.core.messages import TextPart
 from windlass.core.verdicts import Verdict
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import GateRequest
+from windlass.ports import GateRequest, ProvenAnswers
 from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call, pause, say, usage
 
 SESSION = "s"
@@ -589,6 +596,34 @@ async def test_a_cancel_ends_a_sub_agent_that_nobody_drives(
     assert (
         sum(one.usage.total for one in below if one.usage and one.model == "scripted:clerk") == 42
     )
+
+
+class UnprovenJournal(MemoryJournal):
+    """A journal with keys, in which nothing is signed."""
+
+    @override
+    async def find_proven(self, session: str) -> ProvenAnswers:
+        return ProvenAnswers(frozenset(), ())
+
+
+@pytest.mark.contract("C6", "D3", "M1")
+async def test_a_cancel_ends_a_sub_agent_whose_call_has_to_be_judged_again(
+    clock: VirtualClock,
+) -> None:
+    """C6: its driver does not believe that the call was allowed, and ends before it judges it."""
+    tree = Tree(clock)
+    tree.journal = UnprovenJournal(now=clock.now)
+    spent = usage(input=40, output=2)
+    result = await tree.boss([DELEGATE], [[spent, *SEND]]).run("Go.", session=SESSION)
+    assert result.outcome == "suspended"
+    await tree.journal.post_mail(SESSION, CancelMail(run=1, reason="too late"), by="ann")
+    result = await tree.boss([], []).resume(SESSION)
+    (resumed,) = await tree.facts(SESSION, RunResumed)
+    assert (result.outcome, resumed.doubted) == ("cancelled", ("c1_0",))
+    (end,) = await tree.facts(BELOW, RunEnded)
+    assert end.outcome == "cancelled"
+    below = [one.usage for one in result.ledger.charges if one.purpose == "subagent"]
+    assert [one.total for one in below if one] == [42]
 
 
 @pytest.mark.contract("D3")

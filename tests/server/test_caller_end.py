@@ -2,11 +2,15 @@
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 from click.testing import CliRunner
+from typing_extensions import override
 
 from service import Answer, DirectClient, RunningService, run_service
 from windlass import Agent, tool
@@ -14,11 +18,15 @@ from windlass.cli import main
 from windlass.core.errors import ConfigError
 from windlass.gates import ask
 from windlass.journals import MemoryJournal, SqliteJournal
+from windlass.ports import SharedRecord
 from windlass.server.access import ROLES, Caller
 from windlass.server.background import OutsideSettings
-from windlass.server.caller_end import CallerEnd, end_caller
+from windlass.server.caller_end import WRITE_S, CallerEnd, end_caller
+from windlass.server.dispatch import Dispatcher
+from windlass.server.messages import CountBytes, HttpRequest
 from windlass.server.schedules.schedule import ScheduleStore
-from windlass.server.tokens import TokenStore
+from windlass.server.service import Service
+from windlass.server.tokens import CACHE_S, TokenStore
 from windlass.server.webhooks.links import AnswerLink, make_link
 from windlass.server.webhooks.store import WebhookStore
 from windlass.testing import ScriptedModel, call
@@ -134,28 +142,125 @@ async def test_prompts_that_wait_are_cancelled_too() -> None:
         assert (await admin.get("/runs/ann.s")).data["summary"]["state"] == "cancelled"
 
 
-@pytest.mark.slow
-@pytest.mark.realtime
-async def test_what_another_service_lets_in_meanwhile_is_ended_too(tmp_path: Any) -> None:
+@asynccontextmanager
+async def run_other_service(journal: MemoryJournal) -> AsyncGenerator[RunningService]:
+    """Run a service whose tokens are known for some seconds of virtual time."""
+    async with Service(asking_agent(), journal=journal, outside=OUTSIDE) as service:
+        service.tokens = TokenStore(journal, asyncio.get_running_loop().time)
+        yield RunningService(service, Dispatcher(service))
+
+
+async def list_made(journal: MemoryJournal) -> list[str]:
+    """Return the names of the schedules and webhooks of ann."""
+    schedules = [one.name async for one in ScheduleStore(journal, time.time).walk("ann")]
+    return schedules + [one.name async for one in WebhookStore(journal, time.time).walk("ann")]
+
+
+async def test_what_another_service_lets_in_meanwhile_is_ended_too() -> None:
     """A service does not look a token up each time, and takes it for some seconds more."""
-    place = str(tmp_path / "sessions.db")
-    async with run_service(asking_agent(), journal=place, outside=OUTSIDE) as running:
+    journal = MemoryJournal()
+    async with run_other_service(journal) as running:
         ann = await running.make_client("ann")
         assert (await ann.get("/me")).status == 200
-        with SqliteJournal(place) as journal:
-            ending = asyncio.create_task(end_caller(journal, TokenStore(journal), "ann"))
-            made = 0
-            while not ending.done():
-                for path, body in (("/schedules", DAILY), ("/webhooks", HOOK)):
-                    reply = await ann.post(path, {**body, "name": f"n{made}"})
-                    made += reply.status == 201
-                await asyncio.sleep(0.2)
-            ended: CallerEnd = await ending
-            assert made
-            assert ended.tokens == 1
-            assert ended.schedules + ended.webhooks == made
-            for store in (ScheduleStore(journal, time.time), WebhookStore(journal, time.time)):
-                assert await store.list_page("ann") == ([], None)
+        ending = asyncio.create_task(end_caller(journal, TokenStore(journal), "ann"))
+        made = 0
+        while not ending.done():
+            for path, body in (("/schedules", DAILY), ("/webhooks", HOOK)):
+                reply = await ann.post(path, {**body, "name": f"n{made}"})
+                made += reply.status == 201
+            await asyncio.sleep(0.2)
+        ended: CallerEnd = await ending
+        assert made
+        assert ended.tokens == 1
+        assert ended.schedules + ended.webhooks == made
+        assert await list_made(journal) == []
+
+
+class SlowJournal(MemoryJournal):
+    """Takes its time to keep schedules and webhooks."""
+
+    write_s = 0.0
+
+    @override
+    async def put_record(self, kind: str, name: str, data: bytes, version: int) -> SharedRecord:
+        if kind in ("schedule", "webhook"):
+            await asyncio.sleep(self.write_s)
+        return await super().put_record(kind, name, data, version)
+
+
+@pytest.mark.parametrize(("path", "body"), [("/schedules", DAILY), ("/webhooks", HOOK)])
+async def test_what_is_let_in_at_the_last_moment_has_time_to_be_written(
+    path: str, body: dict[str, Any]
+) -> None:
+    journal = SlowJournal()
+    async with run_other_service(journal) as running:
+        ann = await running.make_client("ann")
+        assert (await ann.get("/me")).status == 200
+        ending = asyncio.create_task(end_caller(journal, TokenStore(journal), "ann"))
+        await asyncio.sleep(CACHE_S - 0.01)
+        journal.write_s = WRITE_S - 0.1
+        assert (await ann.post(path, body)).status == 201
+        await ending
+        assert await list_made(journal) == []
+
+
+class SlowBody:
+    """The body of a request, of which the rest is sent when the test says so."""
+
+    def __init__(self, client: DirectClient, path: str, body: Any, **headers: str) -> None:
+        self.is_awaited = asyncio.Event()
+        self.is_sent = asyncio.Event()
+        whole = client.make_request("POST", path, body, headers)
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+
+        async def read_body(_bytes_max: int, count: CountBytes) -> bytes:
+            self.is_awaited.set()
+            await self.is_sent.wait()
+            count(len(data))
+            return data
+
+        request = HttpRequest("POST", whole.path, headers=whole.headers, read_body=read_body)
+        self.reply = asyncio.create_task(client.dispatcher.handle(request))
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/schedules", DAILY),
+        ("/webhooks", HOOK),
+        ("/runs", {"prompt": "Send it.", "session": "s"}),
+    ],
+)
+@pytest.mark.parametrize("key", ["", "k1"], ids=["plain", "keyed"])
+async def test_a_body_that_arrives_after_the_end_makes_nothing(
+    path: str, body: dict[str, Any], key: str
+) -> None:
+    """The token was valid when the request began, and its body took longer than the end."""
+    journal = MemoryJournal()
+    async with run_other_service(journal) as running:
+        ann = await running.make_client("ann")
+        keyed = {"Idempotency-Key": key} if key else {}
+        slow = SlowBody(ann, path, body, **keyed)
+        await slow.is_awaited.wait()
+        await end_caller(journal, TokenStore(journal), "ann", runs="cancel")
+        slow.is_sent.set()
+        assert (await slow.reply).status == 401
+        assert await list_made(journal) == []
+        assert await journal.sessions(caller="ann") == []
+
+
+async def test_an_answer_that_arrives_after_the_end_answers_nothing() -> None:
+    """The link was valid when the request began, and its body took longer than the end."""
+    journal = MemoryJournal()
+    async with run_other_service(journal) as running:
+        path = await fill(running, await running.make_client("ann"))
+        anyone = DirectClient(running.dispatcher)
+        slow = SlowBody(anyone, path, b"answer=allow")
+        await slow.is_awaited.wait()
+        await end_caller(journal, TokenStore(journal), "ann")
+        slow.is_sent.set()
+        assert (await slow.reply).status == 404
+        assert sent == []
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""One damaged session takes nothing down: it is left out, counted and named."""
+"""One damaged session takes nothing down: it is left out, counted and named (A10)."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ from windlass.journals import SqliteJournal
 from windlass.server.run_controls import SERVICE_KEY
 from windlass.testing import FixedGate, ScriptedModel, call, say, usage
 
-pytestmark = pytest.mark.contract("A8")
+pytestmark = pytest.mark.contract("A10")
 SPENT = [usage(input=10, output=2), say("Done.")]
 
 

@@ -36,6 +36,8 @@ PUBLIC = {"readHealth", "readReadiness", "readDocument", "logIn", "answerLinkedQ
 signed link, each for one use, stand for a token."""
 OTHER_ROLES = tuple(role for role in ROLES if role != "admin")
 SHORT_NAMES = ("plan", "old")
+INNER_READS = ("readArtifact", "readPrompt", "withdrawPrompt")
+"""Routes to a part of a session, which another session does not have."""
 RECORDS = ("token", "schedule", "webhook", "upload", "quota")
 FAST = ServiceLimits(requests_per_s=40.0, requests_at_once=8)
 """So that attempts come too fast, and have to be sent again."""
@@ -123,6 +125,8 @@ async def open_world(limits: ServiceLimits | None = None) -> AsyncGenerator[Worl
             started = await ann.post("/runs", {"prompt": MARK, "session": name})
             assert started.status == 202
             await asyncio.sleep(1)
+        behind = {"prompt": MARK, "session": "plan", "on_busy": "queue"}
+        queued = await ann.post("/runs", behind)
         text = {"Content-Type": "text/plain"}
         kept = await ann.ask("POST", f"/uploads?name={MARK}", MARK.encode(), text)
         times = {"type": "interval", "every_s": 86_400, "start": 4_000_000_000}
@@ -142,6 +146,7 @@ async def open_world(limits: ServiceLimits | None = None) -> AsyncGenerator[Worl
             upload=kept.data["id"],
             schedule=schedule.data["name"],
             token=(await running.service.tokens.list_tokens())[0].id,
+            prompt=str(queued.data["prompt"]),
         )
         yield World(running, journal, plan, Target("ann.old", upload=kept.data["id"]))
 
@@ -193,8 +198,8 @@ async def test_nothing_of_another_caller_is_seen_or_changed(
                 # What bob sent himself may come back, so only ann's words count.
                 assert MARK.encode() not in seen
                 if route.scope == "session":
-                    # A session of bob's own is found, but it has no artifact of this name.
-                    is_found = shadowed and route.role != "admin" and route.name != "readArtifact"
+                    # A session of bob's own is found, but has no such artifact or prompt.
+                    is_found = shadowed and route.role != "admin" and route.name not in INNER_READS
                     assert (status in (403, 404)) != is_found, status
         await asyncio.sleep(3)
         assert await world.read_everything() == before
@@ -271,8 +276,18 @@ async def test_an_owner_sees_and_answers_its_own() -> None:
 
 SESSION_METHODS = {"append", "find_forgeries", "is_leased", "read", "read_mail", "verify"}
 """What a journal does to the session of any name."""
-READERS = {"api/agents.py", "owned_reading.py", "schedules/scheduler.py", "session_directory.py"}
-"""They find sessions, take handles, or read the name that they made themselves."""
+READERS = {
+    "api/agents.py",
+    "audit_trail.py",
+    "caller_export.py",
+    "erasure.py",
+    "fleet_status.py",
+    "owned_reading.py",
+    "schedules/scheduler.py",
+    "session_directory.py",
+}
+"""They find sessions, take handles, read names that they made or found themselves, or are for
+admins alone."""
 
 
 @pytest.mark.contract("A13")

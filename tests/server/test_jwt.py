@@ -136,7 +136,7 @@ async def test_a_stream_ends_when_the_token_of_the_provider_expires(
                 break
         assert b"two." in seen
         now += 60 + LEEWAY_S + RECHECK_S
-        other = DirectClient(dispatcher, provider.sign())
+        other = DirectClient(dispatcher, provider.sign(exp=now + 60))
         assert (await other.post("/runs", {**started, "prompt": "More."})).status == 202
         assert [chunk async for chunk in reply.chunks] == []
         await reply.close()

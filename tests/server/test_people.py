@@ -14,11 +14,13 @@ from windlass.gates import ask
 from windlass.journals import MemoryJournal
 from windlass.server.access import Caller, TeamGrant
 from windlass.server.dispatch import all_routes
+from windlass.server.limits import ServiceLimits
 from windlass.server.messages import StreamReply
 from windlass.server.tokens import CACHE_S, SIGN_INS_AT_ONCE, TokenStore
 from windlass.testing import ScriptedModel, call
 
 MARK = "the price of the deal"
+ALLOW = {"call_id": "c2_0", "answer": {"verdict": "allow"}}
 HOME = {"Origin": "http://localhost"}
 
 
@@ -282,6 +284,49 @@ async def test_a_grant_is_for_the_agent_at_the_top_and_not_for_those_below() -> 
         assert len((await ann.get("/runs?parent=x")).data["sessions"]) == 1
 
 
+@pytest.mark.contract("W5", "A4")
+@pytest.mark.parametrize("agents", [("mail",), ("billing",), ("billing", "mail")])
+async def test_a_grant_for_the_last_agent_of_a_session_does_not_open_the_runs_before(
+    agents: tuple[str, ...],
+) -> None:
+    """Neither by its name, nor in a list, nor among what is sent of changes."""
+    is_shown = len(agents) == 2
+    made = [
+        Agent(
+            ScriptedModel([f"{MARK} of {name}", [call("refund", {"amount": 5})], "Done."]),
+            name=name,
+            tools=[refund],
+            gate=ask(),
+        )
+        for name in ("billing", "mail")
+    ]
+    async with run_service(made) as running:
+        ann = await running.make_client("ann")
+        # Two grants of one agent each count like one grant of both.
+        bob = await make_person(
+            running,
+            *[TeamGrant(role, (name,)) for name in agents for role in ("viewer", "reviewer")],
+        )
+        for agent in ("billing", "mail", "mail"):
+            await ann.post("/runs", {"prompt": MARK, "agent": agent, "session": "x"})
+            await asyncio.sleep(1)
+        reply = await bob.send("GET", "/page/feed")
+        assert isinstance(reply, StreamReply)
+        sent = bytearray()
+        async with aclosing(cast("AsyncGenerator[bytes]", reply.chunks)) as chunks:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(10):
+                    async for chunk in chunks:
+                        if not sent:
+                            await ann.post("/runs/x/answers", ALLOW)
+                        sent += chunk
+        assert (b"ann.x" in sent) == is_shown
+        assert (MARK.encode() in sent) == is_shown
+        assert ((await bob.get("/runs/ann.x")).status == 200) == is_shown
+        listed = (await bob.get("/runs")).data["sessions"]
+        assert [one["session"] for one in listed] == ["ann.x"] * is_shown
+
+
 @pytest.mark.contract("W5", "A13")
 async def test_an_operator_forks_without_choosing_among_names_of_others() -> None:
     """A fork belongs to the owner of the old one, and all names are the local owner's."""
@@ -301,7 +346,7 @@ async def test_an_operator_forks_without_choosing_among_names_of_others() -> Non
 
 @pytest.mark.contract("W5")
 async def test_a_token_does_not_sign_in_without_end() -> None:
-    """Each browser is a record for days, and has limits of its own for requests and streams."""
+    """Each browser is a record for days."""
     async with run_service(Agent(ScriptedModel([]), name="helper")) as running:
         tokens = running.service.tokens
         made = [await tokens.create("ann", ("watch",)) for _ in range(2)]
@@ -314,3 +359,31 @@ async def test_a_token_does_not_sign_in_without_end() -> None:
         assert len(listed) == SIGN_INS_AT_ONCE
         # Another token is not held up by it.
         assert (await browser.post("/login", {"token": made[1].secret}, HOME)).status == 200
+
+
+@pytest.mark.contract("W5", "A4")
+@pytest.mark.parametrize("of", ["requests", "streams"])
+async def test_the_browsers_of_a_token_share_its_limits(of: str) -> None:
+    """Signing in again gives nobody more than the token has."""
+    limits = ServiceLimits(requests_per_s=0.001, requests_at_once=4, streams_per_caller=2)
+    async with run_service(Agent(ScriptedModel([]), name="helper"), limits=limits) as running:
+        made = await running.service.tokens.create("ann")
+        browsers: list[dict[str, str]] = []
+        for _ in range(3):
+            signed = await running.service.tokens.sign_in_with_token(made.secret)
+            browsers.append(
+                {"Cookie": f"windlass_80={signed.cookie}", "Windlass-Page-Key": signed.page_key}
+            )
+        client, own = (
+            DirectClient(running.dispatcher),
+            DirectClient(running.dispatcher, made.secret),
+        )
+        if of == "requests":
+            seen = [(await client.ask("GET", "/me", headers=one)).status for one in browsers]
+            seen += [(await own.get("/me")).status for _ in range(2)]
+            assert seen == [200, 200, 200, 200, 429]
+            return
+        replies = [await client.send("GET", "/events", headers=one) for one in browsers]
+        assert [reply.status for reply in replies] == [200, 200, 429]
+        for reply in replies:
+            await reply.close()

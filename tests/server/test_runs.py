@@ -47,6 +47,45 @@ def read_frames(data: bytes) -> list[tuple[str, str]]:
     return frames
 
 
+async def test_runs_are_listed_by_the_tags_that_they_were_started_with() -> None:
+    with ScriptedModel(["One.", "Two.", "Three."]) as model:
+        async with run_service(Agent(model, name="helper")) as running:
+            ann = await running.make_client("ann")
+            tags = {"team": "billing", "order": "a=b&c"}
+            first = await ann.post("/runs", {"prompt": "One", "tags": tags, "session": "x"})
+            await ann.post("/runs", {"prompt": "Two", "tags": {"team": "sales"}})
+            await asyncio.sleep(1)
+            found = (await ann.get("/runs?tag=team=billing")).data["sessions"]
+            assert [each["session"] for each in found] == [first.data["session"]]
+            assert found[0]["tags"] == tags
+            read = await ann.get(f"/runs/{first.data['session']}")
+            assert read.data["summary"]["tags"] == tags
+            assert (await ann.get("/runs?tag=team=x")).data["sessions"] == []
+            assert (await ann.get("/runs?tag=team")).status == 422
+            # The tags are those of the last run.
+            await ann.post("/runs", {"prompt": "Three", "session": "x"})
+            await asyncio.sleep(1)
+            assert (await ann.get("/runs?tag=team=billing")).data["sessions"] == []
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {"a b": "x"},
+        {"": "x"},
+        {"a": "x\ny"},
+        {"a": "x" * 201},
+        dict.fromkeys("abcdefghijklmnopq", ""),
+    ],
+)
+async def test_tags_that_are_not_short_texts_are_refused(tags: dict[str, str]) -> None:
+    async with run_service(Agent(ScriptedModel([]), name="helper")) as running:
+        ann = await running.make_client("ann")
+        refused = await ann.post("/runs", {"prompt": "One", "tags": tags})
+        assert (refused.status, refused.data["error"]["code"]) == (422, "invalid_request")
+        assert "ags= has" in refused.data["error"]["message"]
+
+
 @pytest.mark.contract("A2")
 async def test_a_run_is_started_watched_and_read() -> None:
     with ScriptedModel([[say("Hel"), pause(1), say("lo.")]]) as model:

@@ -5,7 +5,6 @@ import functools
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from itertools import count
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-import pytest
 
 with warnings.catch_warnings():
     # It warns about folders of the machine, which is no fault of the test that comes first.
@@ -26,7 +24,10 @@ _schemas: dict[Path, str] = {}
 
 @functools.cache
 def start_server() -> Any:
-    """Return the server. It is started at its first use, with its data in a temporary folder."""
+    """Return the server. It is started at its first use, with its data in a temporary folder.
+
+    All tests of a process share it; `tests/conftest.py` stops it after the last one.
+    """
     folder = Path(tempfile.mkdtemp(prefix="windlass-pg-")).resolve()
     started = _package.get_server(folder, cleanup_mode=None)
     # The server is killed in these tests, but never its machine: the disk need not be waited for.
@@ -36,16 +37,10 @@ def start_server() -> Any:
     return started
 
 
-@pytest.fixture(scope="session", autouse=True)
-def stop_at_the_end() -> Iterator[None]:
-    """Import it into a test module that uses the server."""
-    yield
-    if start_server.cache_info().currsize:
-        stop_server()
-
-
 def stop_server() -> None:
-    """End the server of this process, with all that it holds."""
+    """End the server of this process with all that it holds, if a test has started it."""
+    if not start_server.cache_info().currsize:
+        return
     one = start_server()
     start_server.cache_clear()
     _run_control(one, "-m", "immediate", "stop")

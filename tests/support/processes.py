@@ -17,6 +17,8 @@ class ChildProcess:
     def __init__(self, script: str, *arguments: object) -> None:
         command = [sys.executable, FOLDER / script, *map(str, arguments)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        # Without a buffer, Python loses the rest of a long line if the process is stopped in it.
+        environment.pop("PYTHONUNBUFFERED", None)
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, env=environment, text=True, **pipes)
 

@@ -41,6 +41,8 @@ class Target:
     hook: str = "none"
     schedule: str = "none"
     token: str = "0123456789ab"
+    prompt: str = "1"
+    """The number of a prompt that waits there."""
 
     @property
     def question(self) -> str:
@@ -152,6 +154,7 @@ def fill_path(route: Route, target: Target) -> str:
         "file": "index.html",
         "name": target.schedule if route.path.startswith("/schedules") else target.hook,
         "code": "x",
+        "prompt": target.prompt,
     }
     path = route.path
     for name in path_parameters(path):

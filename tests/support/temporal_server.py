@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from postgres import schema_of, start_server, stop_server
+from postgres import schema_of, start_server
 from windlass import Agent, tool
 from windlass.agent.parts import parts_of
 from windlass.agent.working import WorkLimits
@@ -95,8 +95,6 @@ def run_servers() -> Iterator[None]:
     yield
     start_temporal().remove()
     start_temporal.cache_clear()
-    if start_server.cache_info().currsize:
-        stop_server()
 
 
 class Bench:

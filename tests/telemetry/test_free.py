@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from windlass.agent.build import OutputType, build_parts
 from windlass.agent.observers import begin_observation
+from windlass.agent.runs import LiveRuns
 from windlass.core.state import State
 from windlass.runtime.leftover_tasks import LeftoverTasks
 from windlass.runtime.recorder import Recorder
@@ -69,7 +70,7 @@ async def test_a_run_that_nobody_observes_is_as_it_was() -> None:
     recorder = Recorder(parts.world.journal, parts.world.clock, State("s"), parts.mask)
     observation = begin_observation(None, parts.world, "s")
     assert observation is None
-    runs = parts.make_runs()
+    runs = LiveRuns(parts)
     control = RunControl(recorder, LeftoverTasks(), runs.undriven.end_children)
     world = runs._world_for(recorder, observation, control)
     assert replace(world, run=None) == parts.world

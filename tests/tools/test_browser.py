@@ -24,13 +24,13 @@ from windlass.gates import flow_guard
 from windlass.journals import MemoryJournal
 from windlass.testing import ScriptedModel, call
 from windlass.tools import BrowserLimits, PageSecret, RunContext, browser_tools, tool
+from windlass.tools.breaker import ToolUnavailable
 from windlass.tools.browser import chromium
 from windlass.tools.browser.browser_tools import WATCH_S, build_browser_tools
 from windlass.tools.browser.chromium import ChromiumHost, ChromiumOptions, HeldSession
 from windlass.tools.browser.session import BrowserSession
 from windlass.tools.processes import list_processes
 from windlass.tools.shell.reaper import ProcessReaper, kill_marked
-from windlass.tools.unavailable import ToolUnavailable
 from windlass.tools.web.addresses import AllowedHosts
 
 ValueT = TypeVar("ValueT")

@@ -118,7 +118,7 @@ async def test_a_time_out_ends_the_call_that_code_waits_for_and_says_what_was_ca
     tmp_path: Path,
 ) -> None:
     (slow,), journal = await play(
-        tmp_path, code("price('tea')", "sleep_long()", timeout_s=1.0), tools=(price, sleep_long)
+        tmp_path, code("price('tea')", "sleep_long()", timeout_s=3.0), tools=(price, sleep_long)
     )
     assert slow.kind == "timed_out"
     assert '- price({"item": "tea"}): done' in slow.text

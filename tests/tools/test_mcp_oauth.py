@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from windlass.core.errors import ConfigError
+from windlass.tools.breaker import ToolUnavailable
 from windlass.tools.mcp.config import McpHttp, mcp_settings
 from windlass.tools.mcp.oauth.discovery import (
     ResourceMetadata,
@@ -29,7 +30,6 @@ from windlass.tools.mcp.oauth.requests import (
 )
 from windlass.tools.mcp.oauth.settings import McpSignIn
 from windlass.tools.mcp.oauth.tokens import McpToken, OAuthClient
-from windlass.tools.unavailable import ToolUnavailable
 
 pytestmark = pytest.mark.contract("T15")
 SERVER = "https://mcp.example/team/mcp"

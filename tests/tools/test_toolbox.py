@@ -21,7 +21,7 @@ from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.messages import ImagePart, TextPart, ToolResult
 from windlass.testing.clock import VirtualClock
 from windlass.testing.tools import ToolsConformance, call_context, cleared_call
-from windlass.tools.breaker import CircuitBreaker
+from windlass.tools.breaker import CircuitBreaker, ToolUnavailable, is_unavailable
 from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, tool
 from windlass.tools.profile import Profile
 from windlass.tools.run_context import RunContext
@@ -29,7 +29,6 @@ from windlass.tools.shell.reaper import ReapedProcess
 from windlass.tools.shell.sandbox import Sandbox
 from windlass.tools.shell.shell_tools import open_shell
 from windlass.tools.toolbox import Toolbox
-from windlass.tools.unavailable import ToolUnavailable, is_unavailable
 
 COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("COLOUR", default="none")
 

@@ -474,6 +474,9 @@ MADE_BY_THE_RUNTIME = {
     *("CallFinished.call_id", "CallLate.call_id", "CallStarted.name", "CallFinished.name"),
     *("CallStarted.key", "CallAnswered.digest", "CallAnswered.grant", "CallJudged.changes"),
     "CallJudged.digest",
+    # A service verified the person, and an answer with other words would not be signed.
+    *("CallAnswered.person", "AnswerCounted.person", "AnswerCounted.call_id"),
+    *("AnswerCounted.digest", "AnswerCounted.signature"),
     *("AttemptFailed.charge", "StepProposed.charge", "ContextCompacted.charge"),
     *("CallFinished.charges", "RunEnded.charge", "RunEnded.charges"),
     "SessionImported.calls",
@@ -482,6 +485,7 @@ MADE_BY_THE_RUNTIME = {
     "RunResumed.doubted",
     "RunEnded.still_running",
     "RunStarted.key",
+    *("RunQueued.key", "RunQueued.digest", "RunQueued.session_id"),
     "RunStarted.trace",
     "CallAnswered.signature",
     "MailRefused.kind",

