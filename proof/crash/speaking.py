@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import chain
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -46,7 +47,7 @@ from windlass.core.events import (
     RunPaused,
     RunReleased,
 )
-from windlass.core.fold.control import mail_place
+from windlass.core.fold.control import mail_places
 from windlass.core.verdicts import Deny
 
 KILLS_A_TRIAL = 20
@@ -178,7 +179,7 @@ def count_messages(
 ) -> SpokenCount:
     """Compare what was posted and done with the records."""
     folder = Path(job.folder)
-    places = [place for place in map(mail_place, facts) if place is not None]
+    places = chain.from_iterable(map(mail_places, facts))
     numbers = [number for lane, number in places if lane == "control"]
     receipts = [line.partition("@") for line in read_marks(folder / RECEIPTS)]
     acknowledged = {int(number) for _, _, number in receipts}

@@ -8,13 +8,13 @@ from proof.modelcheck.explore import ModelStep, RuleViolation
 from proof.modelcheck.fact_log import (
     CALL_RESULTS,
     CALL_START,
-    PROMPT,
     SESSION,
     FactLog,
     LogNode,
 )
 from proof.modelcheck.letters import (
     make_letter_fact,
+    make_queued,
     remove_letters,
     untaken_letters,
 )
@@ -34,11 +34,11 @@ from windlass.core.events import (
     CallJudged,
     Fact,
     MailRefused,
+    ReleaseAsked,
     RunEnded,
     RunPaused,
     RunReleased,
     RunResumed,
-    RunStarted,
     SteeringTaken,
 )
 from windlass.core.fold.control import needs_driver
@@ -194,15 +194,17 @@ class DriverSteps:
         prompts = untaken_letters(world.prompts, session.prompts_taken)
         if not self._is_needed(session):
             yield self._step_to("finds nothing to do", partial(self._let_go, world))
+        elif session.is_queued and prompts:
+            start = self._log.start_fact(session, prompts[0].number)
+            yield self._append(f"begins the queued run: {prompts[0].describe()}", (start,))
         elif session.is_active:
             # What no signature proves is judged again, as `runtime/session_hold.py` has it.
             is_believed = not world.is_forged or self._bug == "forged_answer_believed"
             doubted = () if is_believed else tuple(call.id for call in session.step_calls)
             yield self._append("resumes the run", (RunResumed(doubted=doubted),))
         elif prompts:
-            run = session.run.number + 1 if session.run else 1
-            start = RunStarted(run, PROMPT, mail=prompts[0].number)
-            yield self._append(f"begins run {run}: {prompts[0].describe()}", (start,))
+            start = self._log.start_fact(session, prompts[0].number)
+            yield self._append(f"begins run {start.run}: {prompts[0].describe()}", (start,))
         else:
             letter = untaken_letters(world.control, session.mail_taken)[0]
             refusal = MailRefused(letter.number, letter.kind, "no run is open")
@@ -231,8 +233,18 @@ class DriverSteps:
         fact = make_letter_fact(session, letter, self._bug)
         verb = "refuses" if isinstance(fact, MailRefused) else "takes"
         place: NextPlace = "let go" if isinstance(fact, RunEnded) else "driving"
-        rest = driver._replace(letters=())
-        yield self._append(f"{verb} {letter.describe()}", (fact,), place, rest)
+        must_release = driver.must_release or isinstance(fact, ReleaseAsked)
+        rest = driver._replace(letters=(), must_release=must_release)
+        facts, text = self._end_with_next(session, fact, f"{verb} {letter.describe()}")
+        yield self._append(text, facts, place, rest)
+
+    def _end_with_next(self, session: State, fact: Fact, text: str) -> tuple[Sequence[Fact], str]:
+        """Return what an append writes: with an end, the prompt behind the run becomes a run."""
+        waiting = untaken_letters(self._world.prompts, session.prompts_taken)
+        if not isinstance(fact, RunEnded) or not waiting:
+            return (fact,), text
+        queued = make_queued(session, waiting[0])
+        return (fact, queued), f"{text}, and queues {waiting[0].describe()}"
 
     def _remove_mail(self) -> Iterator[Step]:
         """Remove messages whose facts this driver knows to be durable. It need not happen."""
@@ -287,7 +299,9 @@ class DriverSteps:
             case StayPaused():
                 return self._append("lets go of the paused run", (RunReleased("paused"),), "let go")
             case EndRun(outcome, reason):
-                return self._append("ends the run", (RunEnded(outcome, reason),), "let go")
+                end = RunEnded(outcome, reason)
+                facts, text = self._end_with_next(node.state, end, "ends the run")
+                return self._append(text, facts, "let go")
             case WaitForAnswers():
                 after = partial(self._let_go, self._world)
                 return self._step_to("lets go: a person has to answer", after)
@@ -412,7 +426,8 @@ class DriverSteps:
             if run is not None and driver.must_take <= self._log[after].state.mail_taken:
                 driver = driver._replace(must_take=0)
             return world.with_driver(self._me, driver._replace(place=place))
-        if isinstance(facts[-1], RunEnded) and driver.call == "inside":
+        has_ended = any(isinstance(fact, RunEnded) for fact in facts)
+        if has_ended and driver.call == "inside":
             return self._abandon_call(world, driver)
         return self._let_go(world.with_driver(self._me, driver))
 

@@ -1,17 +1,18 @@
 """What happens to the protocol from outside: messages, crashes, partitions, releases, forks."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from proof.modelcheck.explore import ModelStep
+from proof.modelcheck.explore import ModelStep, RuleViolation
 from proof.modelcheck.fact_log import FORGED_ANSWER, SESSION, FactLog
-from proof.modelcheck.letters import make_answer_mail, post_letter
-from proof.modelcheck.rules import empty_lane, tell_decision
+from proof.modelcheck.letters import make_answer_mail, make_queued, post_letter, untaken_letters
+from proof.modelcheck.rules import check_batch, empty_lane, tell_decision
 from proof.modelcheck.world import DRIVER_NAMES, NOBODY, DriverState, Scenario, WorldState
 from windlass.core.errors import NothingToDo, QuestionDecided
+from windlass.core.events import Fact, MailRefused, RunEnded
 from windlass.journals.mail_rules import AnswerPost, decide_question
 
 Step: TypeAlias = ModelStep[WorldState]
@@ -24,6 +25,7 @@ def environment_steps(scenario: Scenario, log: FactLog, state: WorldState) -> It
         for kind in kinds[posted] if posted < len(kinds) else ():
             after = partial(_post, scenario, log, state, poster, kind)
             yield ModelStep(f"poster {poster + 1}", f"posts {kind}", after, is_environment=True)
+    yield from _acceptance(scenario, log, state)
     for me, driver in enumerate(state.drivers):
         if driver.place not in ("idle", "dead"):
             yield from _faults_of(state, me, driver)
@@ -39,6 +41,56 @@ def environment_steps(scenario: Scenario, log: FactLog, state: WorldState) -> It
                 text = f"{'imports' if is_import else 'forks'} the first {at} records"
                 after = partial(_fork, log, state, at, is_import=is_import)
                 yield ModelStep("somebody", text, after, is_environment=True)
+
+
+def _acceptance(scenario: Scenario, log: FactLog, state: WorldState) -> Iterator[Step]:
+    """Without a driver, an acceptor queues the first prompt, and a canceller ends a queued run."""
+    session = log[state.log].state
+    waiting = untaken_letters(state.prompts, session.prompts_taken)
+    may_write = state.lock == NOBODY or scenario.bug == "accepted_beside_a_driver"
+    if waiting and may_write and not session.is_active:
+        text = f"queues {waiting[0].describe()}"
+        after = partial(_write_outside, log, state, text, (make_queued(session, waiting[0]),))
+        yield ModelStep("the acceptor", text, after, is_environment=True)
+    if session.is_queued and session.run is not None and state.lock == NOBODY:
+        for poster, kinds in enumerate(scenario.posters):
+            posted = state.posted[poster]
+            if posted < len(kinds) and "cancel" in kinds[posted]:
+                after = partial(_cancel_queued, scenario, log, state, poster)
+                text = "cancels the queued run"
+                yield ModelStep(f"poster {poster + 1}", text, after, is_environment=True)
+
+
+def _cancel_queued(scenario: Scenario, log: FactLog, state: WorldState, poster: int) -> WorldState:
+    """End a queued run as `UndrivenRuns.end_run` does: its messages are refused by facts."""
+    session = log[state.log].state
+    run = session.run
+    assert run is not None
+    letters = untaken_letters(state.control, session.mail_taken)
+    refused = [MailRefused(letter.number, letter.kind, "cancelled") for letter in letters]
+    facts: list[Fact] = [*refused, RunEnded("cancelled", prompt=run.queued_mail)]
+    waiting = untaken_letters(state.prompts, run.queued_mail)
+    if waiting:
+        facts.append(make_queued(session, waiting[0]))
+    posted = list(state.posted)
+    posted[poster] += 1
+    state = state._replace(posted=tuple(posted))
+    if scenario.bug == "prompt_left_behind":
+        # As if the end did not take the prompt: it is still owed, and its run is over.
+        ended = _write_outside(log, state, ("cancel", len(letters), len(waiting)), facts)
+        return ended._replace(prompts=state.prompts)
+    return _write_outside(log, state, ("cancel", len(letters), len(waiting)), facts)
+
+
+def _write_outside(
+    log: FactLog, state: WorldState, name: Hashable, facts: Sequence[Fact]
+) -> WorldState:
+    """Write facts as a process that holds the lease for this one append."""
+    if state.lock != NOBODY:
+        raise RuleViolation("a run was queued beside the driver that has the session")
+    before = log[state.log].state
+    after = log.append(state.log, name, facts)
+    return check_batch(state, before, facts, NOBODY)._replace(log=after)
 
 
 def _faults_of(state: WorldState, me: int, driver: DriverState) -> Iterator[Step]:
@@ -72,7 +124,8 @@ def _post(
     if kind in ("allow", "deny"):
         return _post_answer(scenario, log, state, kind)
     # A message names the run that its poster saw, which may have ended since: always the first.
-    lane = post_letter(state.control, kind, 1, session.mail_taken, scenario.bug)
+    opening = session.run.opening_seq if session.run is not None else 0
+    lane = post_letter(state.control, kind, 1, session.mail_taken, scenario.bug, opening)
     return state._replace(control=lane)
 
 

@@ -22,6 +22,7 @@ from windlass.core.events import (
     CallJudged,
     CallStarted,
     Fact,
+    RunQueued,
     RunStarted,
     SessionImported,
     StepProposed,
@@ -76,13 +77,15 @@ class LogNode:
 class FactLog:
     """All sessions that the explorer has seen, as nodes."""
 
-    def __init__(self, *, has_call: bool, is_repeatable: bool = False) -> None:
+    def __init__(
+        self, *, has_call: bool, is_repeatable: bool = False, is_queued: bool = False
+    ) -> None:
         self._has_call = has_call
         self._nodes: list[LogNode] = []
         self._by_key: dict[Hashable, int] = {}
         self._appended: dict[Hashable, int] = {}
-        setup = REPEATABLE if is_repeatable else SETUP
-        start = RunStarted(1, PROMPT, setup, rules=RULES_VERSION, seq=1)
+        self._setup = REPEATABLE if is_repeatable else SETUP
+        start = RunQueued(1, 1, seq=1) if is_queued else self.start_fact(State(SESSION), 0)
         self.first = self._find_node(State(SESSION), (), (start,))
 
     def __getitem__(self, number: int) -> LogNode:
@@ -110,6 +113,12 @@ class FactLog:
         if number == len(self._nodes):
             self._nodes.append(LogNode(number, (*facts, *stamped), state))
         return number
+
+    def start_fact(self, state: State, mail: int) -> RunStarted:
+        """Return the fact that begins the next run, or the one that waits in the queue."""
+        number = state.run.number + (not state.is_queued) if state.run else 1
+        setup = self._setup if state.setup is None else None
+        return RunStarted(number, PROMPT, setup, rules=RULES_VERSION, mail=mail)
 
     def reply_facts(self, state: State) -> Sequence[Fact]:
         """Return the request and reply that come next: in the first run a call, then an answer."""
@@ -155,6 +164,7 @@ def _key_of(state: State) -> Hashable:
         run.outcome,
         run.steps,
         run.pause is not None,
+        run.queued_mail,
         run.is_released,
         len(run.pending),
         run.reply is not None,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from proof.modelcheck.explore import RuleViolation
 from proof.modelcheck.plants import PlantedBug
 from windlass.agent.approvals import answer_from_mail
-from windlass.core.events import Fact, RunEnded
+from windlass.core.events import Fact, RunEnded, RunQueued
 from windlass.core.mail import (
     AnswerMail,
     CancelMail,
@@ -14,6 +14,7 @@ from windlass.core.mail import (
     ControlMail,
     Letter,
     PauseMail,
+    ReleaseMail,
     SteerMail,
 )
 from windlass.core.messages import TextPart
@@ -33,6 +34,8 @@ class PostedLetter(NamedTuple):
     number: int
     kind: str
     run: int
+    opening: int = 0
+    """The opening of the driver that is to release the run."""
 
     def describe(self) -> str:
         """Return it in words."""
@@ -55,7 +58,7 @@ class LaneState(NamedTuple):
 
 
 def post_letter(
-    lane: LaneState, kind: str, run: int, taken: int, bug: PlantedBug | None
+    lane: LaneState, kind: str, run: int, taken: int, bug: PlantedBug | None, opening: int = 0
 ) -> LaneState:
     """Number a message by the store's own rule, keep it and acknowledge it."""
     if bug == "numbers_by_max":
@@ -68,7 +71,7 @@ def post_letter(
         raise RuleViolation(f"a message got the number {number}, which was used before")
     if number != lane.highest + 1:
         raise RuleViolation(f"a message got the number {number}: {lane.highest + 1} is left out")
-    letter = PostedLetter(number, kind, run)
+    letter = PostedLetter(number, kind, run, opening)
     return LaneState((*lane.kept, letter), number, (*lane.owed, letter), number)
 
 
@@ -92,6 +95,11 @@ def make_letter_fact(state: State, posted: PostedLetter, bug: PlantedBug | None)
     return make_mail_facts(state, letter, answer_from_mail)[-1]
 
 
+def make_queued(session: State, posted: PostedLetter) -> RunQueued:
+    """Return the fact that makes a prompt a run, once the run before it has ended."""
+    return RunQueued(session.run.number + 1 if session.run else 1, posted.number)
+
+
 def make_answer_mail(kind: str, run: int) -> AnswerMail:
     """Return an answer to the question about the call."""
     verdict = Allow() if kind == "allow" else Deny("no")
@@ -104,6 +112,7 @@ def _make_letter(posted: PostedLetter) -> Letter:
         "cancel": CancelMail(run=posted.run),
         "steer": SteerMail(run=posted.run, prompt=(TextPart("Hurry."),)),
         "pause": PauseMail(run=posted.run),
+        "release": ReleaseMail(run=posted.run, opening=posted.opening),
         "continue": ContinueMail(run=posted.run),
         "allow": make_answer_mail("allow", posted.run),
         "deny": make_answer_mail("deny", posted.run),

@@ -19,4 +19,6 @@ PlantedBug = Literal[
     "second_answer_counts",
     "answer_not_passed_by_mail",
     "forged_answer_believed",
+    "accepted_beside_a_driver",
+    "prompt_left_behind",
 ]

@@ -12,6 +12,7 @@ from proof.modelcheck.driver_steps import DriverSteps
 from proof.modelcheck.environment import environment_steps
 from proof.modelcheck.explore import ModelStep
 from proof.modelcheck.fact_log import FactLog
+from proof.modelcheck.letters import LaneState, post_letter
 from proof.modelcheck.world import NOBODY, DriverState, Scenario, WorldState
 
 
@@ -20,14 +21,25 @@ class LeaseProtocol:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.log = FactLog(has_call=scenario.has_call, is_repeatable=scenario.is_poison)
+        self.log = FactLog(
+            has_call=scenario.has_call,
+            is_repeatable=scenario.is_poison,
+            is_queued=scenario.is_queued,
+        )
 
     def first_state(self) -> WorldState:
-        """Return the beginning: a run is open, and the process that began it is dead."""
+        """Return the beginning: a run is open, and the process that began it is dead.
+
+        Or it was accepted, and waits for its first driver.
+        """
         scenario = self.scenario
+        prompts = LaneState()
+        if scenario.is_queued:
+            prompts = post_letter(prompts, "prompt", 0, 0, None)
         return WorldState(
             (DriverState(), DriverState()),
             self.log.first,
+            prompts=prompts,
             posted=(0,) * len(scenario.posters),
             crashes=scenario.crashes,
             cuts=scenario.cuts,

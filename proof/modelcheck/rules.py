@@ -16,11 +16,13 @@ from windlass.core.events import (
     MailRefused,
     RunContinued,
     RunEnded,
+    RunQueued,
     RunReleased,
     RunResumed,
     RunStarted,
 )
-from windlass.core.fold.control import advance_questions, mail_place
+from windlass.core.fold.control import advance_questions, mail_places
+from windlass.core.mail import MailLane
 from windlass.core.state import State
 from windlass.core.verdicts import AnswerKind, classify_answer
 
@@ -33,7 +35,7 @@ def check_batch(world: WorldState, before: State, facts: Sequence[Fact], driver:
             _check_opening(world, before)
             opener = driver
             world = world._replace(is_forged=False)
-        elif not isinstance(fact, MailRefused) and opener != driver:
+        elif not isinstance(fact, MailRefused | RunQueued) and opener != driver:
             kind = type(fact).__name__
             raise RuleViolation(f"{kind} was accepted from a driver that does not have the session")
         if isinstance(fact, RunEnded | RunReleased):
@@ -64,10 +66,14 @@ def _check_opening(world: WorldState, before: State) -> None:
 
 def _settle_message(world: WorldState, before: State, fact: Fact) -> WorldState:
     """The message that a fact carries must be the first one that is owed in its lane."""
-    place = mail_place(fact)
-    if place is None:
-        return world
-    name, number = place
+    for name, number in mail_places(fact):
+        world = _settle_letter(world, before, fact, name, number)
+    return world
+
+
+def _settle_letter(
+    world: WorldState, before: State, fact: Fact, name: MailLane, number: int
+) -> WorldState:
     lane = world.prompts if name == "prompts" else world.control
     if not lane.owed or number < lane.owed[0].number:
         raise RuleViolation(f"message {number} was taken twice")
@@ -75,7 +81,7 @@ def _settle_message(world: WorldState, before: State, fact: Fact) -> WorldState:
     if number > letter.number:
         raise RuleViolation(f"message {number} was taken before message {letter.number}")
     is_own = before.run is not None and letter.run == before.run.number
-    if isinstance(fact, RunEnded) and not is_own:
+    if isinstance(fact, RunEnded) and name == "control" and not is_own:
         raise RuleViolation(f"a cancel of run {letter.run} stopped another run")
     settled = lane._replace(owed=lane.owed[1:])
     if name == "prompts":
@@ -106,10 +112,9 @@ def follow_question(world: WorldState, facts: Sequence[Fact]) -> WorldState:
 
 def forget_repeated_mail(state: State, fact: Fact) -> Fact:
     """Return a fact as a fold without the check of the cursor would take it."""
-    place = mail_place(fact)
-    if place is None or place[0] == "prompts" or place[1] > state.mail_taken:
-        return fact
-    return replace(fact, mail=0)
+    if any(lane == "control" and at <= state.mail_taken for lane, at in mail_places(fact)):
+        return replace(fact, mail=0)
+    return fact
 
 
 def empty_lane(taken: int) -> LaneState:

@@ -21,6 +21,10 @@ SCENARIOS: Mapping[str, Scenario] = {
     "stop and mail": Scenario(has_call=False, posters=((_TALK,), (_ANY,)), stops=1),
     # The server is away for longer than a lease time; a connection that blinks; both.
     "outage": Scenario(outages=1, cuts=1, crashes=1, can_stop_in_call=False),
+    # A run that is moved off its driver, at the moment of a crash, a cut or another message.
+    "move": Scenario(
+        posters=((("release",),), (("release", "cancel"),)), crashes=1, cuts=1, checks_token=True
+    ),
     # The same in a file, whose lock no living process loses; with a release, and no token.
     "file": Scenario(store="file", crashes=1, cuts=1, releases=1),
     "file mail": Scenario(store="file", posters=((_TALK,), (_ANY,)), crashes=1, releases=1),
@@ -52,6 +56,13 @@ SCENARIOS: Mapping[str, Scenario] = {
     # An answer that nobody gave is put among the records, beside one that a person gives.
     "forged answer": Scenario(
         asks=True, posters=((_ANSWER,),), forgeries=1, crashes=1, can_stop_in_call=False
+    ),
+    # A run that waits for its first driver, who crashes; messages to it, and a prompt behind it.
+    "queued": Scenario(
+        is_queued=True, has_call=False, posters=((("cancel", "pause"), ("continue",)),), crashes=1
+    ),
+    "queued and more": Scenario(
+        is_queued=True, has_call=False, posters=((_TALK,), (("prompt",),)), crashes=1
     ),
     # A copy of the session, made at any moment from any of its records, which gets messages.
     "fork": Scenario(has_call=False, posters=((("steer", "cancel"), ("steer",)),), forks=1),
@@ -96,6 +107,12 @@ PLANTED: Mapping[PlantedBug, Scenario] = {
         asks=True, posters=((_ANSWER,),), bug="answer_not_passed_by_mail"
     ),
     "forged_answer_believed": Scenario(asks=True, forgeries=1, bug="forged_answer_believed"),
+    "accepted_beside_a_driver": Scenario(
+        has_call=False, posters=((("prompt",),),), bug="accepted_beside_a_driver"
+    ),
+    "prompt_left_behind": Scenario(
+        is_queued=True, has_call=False, posters=((("cancel",),),), bug="prompt_left_behind"
+    ),
 }
 """The smallest scenario in which each bug shows."""
 

@@ -104,6 +104,8 @@ class Scenario:
     """Whether `reconcile` hands its token to the service, as `run` does."""
     can_reconcile: bool = True
     """Whether the tool can find out what became of a call."""
+    is_queued: bool = False
+    """Whether the run was accepted and no driver has begun it; else its first driver is dead."""
     is_poison: bool = False
     """Whether the call, which may be repeated, takes its process down each time it runs."""
     bug: PlantedBug | None = None

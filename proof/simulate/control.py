@@ -20,6 +20,7 @@ from windlass.core.mail import (
     PauseMail,
     PromptMail,
     RaiseLimitsMail,
+    ReleaseMail,
     SteerMail,
 )
 from windlass.core.messages import TextPart
@@ -91,12 +92,13 @@ async def _release_later(outside: OutsideWorld, agent: Agent[str], release: Plan
 async def _post_later(outside: OutsideWorld, letter: PlannedLetter, text: str) -> None:
     await asyncio.sleep(letter.after_s)
     run = await outside.last_run() + (letter.kind == "stale")
-    message = _make_message(letter.kind, run, text)
+    opening = await outside.last_opening()
+    message = _make_message(letter.kind, run, opening, text)
     for _ in range(2 if letter.is_repeated else 1):
         await post_letter(outside, message, text)
 
 
-def _make_message(kind: LetterKind, run: int, text: str) -> Mail:
+def _make_message(kind: LetterKind, run: int, opening: int, text: str) -> Mail:
     match kind:
         case "steer":
             return SteerMail(run=run, prompt=(TextPart(text),))
@@ -106,6 +108,8 @@ def _make_message(kind: LetterKind, run: int, text: str) -> Mail:
             return ContinueMail(run=run)
         case "cancel" | "stale":
             return CancelMail(run=run, reason="planned")
+        case "release":
+            return ReleaseMail(run=run, opening=opening, reason="planned")
         case "raise":
             return RaiseLimitsMail(run=run, limits=RaisedLimits(seconds=RAISED_S))
 

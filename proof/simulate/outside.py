@@ -157,6 +157,11 @@ class OutsideWorld:
         facts = await self.store.read(self.plan.session)
         return next((fact.run for fact in reversed(facts) if isinstance(fact, RunStarted)), 0)
 
+    async def last_opening(self) -> int:
+        """Return the number of the fact by which the last driver opened the last run."""
+        state = fold(self.plan.session, await self.store.read(self.plan.session))
+        return state.run.opening_seq if state.run is not None else 0
+
     async def is_held(self) -> bool:
         """Return whether the session has an open run that its driver has no reason to let go of."""
         state = fold(self.plan.session, await self.store.read(self.plan.session))

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-LetterKind = Literal["steer", "pause", "resume", "cancel", "raise", "stale"]
+LetterKind = Literal["steer", "pause", "resume", "cancel", "raise", "release", "stale"]
 COMMON_KINDS: tuple[LetterKind, ...] = ("steer", "pause", "resume")
-KINDS: tuple[LetterKind, ...] = (*COMMON_KINDS * 4, "cancel", "raise", "stale")
+KINDS: tuple[LetterKind, ...] = (*COMMON_KINDS * 4, "cancel", "raise", "release", "stale")
 
 
 @dataclass(frozen=True, slots=True)

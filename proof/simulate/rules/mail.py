@@ -14,7 +14,7 @@ from windlass.core.events import (
     RunReleased,
     SteeringGiven,
 )
-from windlass.core.fold.control import mail_place
+from windlass.core.fold.control import mail_places
 from windlass.core.mail import SteerMail
 from windlass.core.messages import TextPart
 from windlass.core.verdicts import classify_answer
@@ -32,12 +32,13 @@ def check_mail(played: PlayedSession) -> None:
 
 def _check_letters(played: PlayedSession) -> None:
     """D4: each message led to one fact, in the order of the mailbox."""
-    places = [(mail_place(fact), fact) for fact in (*played.facts, *played.undo_facts)]
-    taken = [(place[1], fact) for place, fact in places if place and place[0] == "control"]
+    facts = (*played.facts, *played.undo_facts)
+    places = [(lane, number, fact) for fact in facts for lane, number in mail_places(fact)]
+    taken = [(number, fact) for lane, number, fact in places if lane == "control"]
     numbers = [number for number, _ in taken]
     posted = sorted(played.outside.posted)
     require(numbers == posted, f"D4: {posted} were posted, and {numbers} became facts")
-    begun = [place[1] for place, _ in places if place and place[0] == "prompts"]
+    begun = [number for lane, number, _ in places if lane == "prompts"]
     queued = sorted(played.outside.queued)
     require(begun == queued, f"D7: {queued} were queued, and {begun} began runs")
     for number, fact in taken:
