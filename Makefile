@@ -14,7 +14,7 @@ PIP := $(PYTHON3) -m pip --python $(BIN)/python --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --compile
 # The tests find the programs that the environment brings along. What Python compiled is kept, even
 # where a container says otherwise: to compile all the tests anew in each worker takes a long time.
-PYTEST := PYTHONDONTWRITEBYTECODE= PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS)
+PYTEST = PYTHONDONTWRITEBYTECODE= PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS)
 
 # Two stamps: to run the demo takes a few packages, to develop takes the tools as well.
 RUN := $(VENV)/.ready-to-run
@@ -22,9 +22,9 @@ DEV := $(VENV)/.ready-to-develop
 LOCAL := $(VENV)/.ready-for-local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-again check lint types fast docs-code format budgets bench bench-peers bench-fleet bench-faults \
+.PHONY: help setup demo test compiled-tests test-again check lint types fast docs-code format budgets bench bench-peers bench-fleet bench-faults \
 	docs cli-reference simulate modelcheck crash fleet soak scale mutants openapi replicas live prices \
-	audit audit-update browser sandboxes page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local bench-tokens eval-example test-local lock clean
+	audit audit-update release-check browser proxies sandboxes pooler page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local bench-tokens eval-example test-local lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,8 +34,13 @@ setup: $(DEV) ## create .venv with everything pinned; does nothing when it is up
 demo: $(RUN) ## watch an agent run, with no key and no network
 	@$(BIN)/windlass demo
 
+# Most of the time the tests wait for processes and servers, so there are two workers for each core.
+test: WORKERS = $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 test: $(DEV) ## all the tests
 	$(PYTEST) --dist worksteal
+
+compiled-tests: $(DEV) ## import all the tests once, so that each worker finds them compiled
+	@$(PYTEST) -n 0 -qq --collect-only >/dev/null
 
 test-again: $(DEV) ## only the tests that failed in the last run
 	$(PYTEST) --last-failed --last-failed-no-failures none
@@ -145,6 +150,18 @@ sandboxes: ## a container engine and an SSH server for the tests of sandboxes, f
 		$$sudo apt-get install -y -qq --no-install-recommends \
 			podman runc busybox-static openssh-server >/dev/null; }
 
+proxies: ## nginx, for the tests of a service behind it, from the system's own packages
+	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { \
+		sudo=$$(test $$(id -u) = 0 || echo sudo); \
+		$$sudo apt-get update -qq && \
+		$$sudo apt-get install -y -qq --no-install-recommends nginx-light >/dev/null; }
+
+pooler: ## pgbouncer for the tests of Postgres behind a transaction pooler, from the system's own packages
+	@{ command -v pgbouncer || test -x /usr/sbin/pgbouncer; } >/dev/null || { \
+		sudo=$$(test $$(id -u) = 0 || echo sudo); \
+		$$sudo apt-get update -qq && \
+		$$sudo apt-get install -y -qq --no-install-recommends pgbouncer >/dev/null; }
+
 page-types: $(DEV) ## the types of the page's modules, by TypeScript from npm, pinned
 	$(BIN)/python tests/support/page_types.py
 
@@ -175,6 +192,9 @@ bench-local: $(LOCAL) ## ten tool tasks for small local models, by protocol (an 
 
 test-local: $(LOCAL) local-weights ## the wire against a real server with real weights, on this machine
 	WINDLASS_TEST_LOCAL=1 $(BIN)/python -m pytest -m local tests/local
+
+release-check: $(DEV) ## all that a release needs, without publishing it; what was built is left in dist
+	$(BIN)/python tools/release_check.py dist
 
 audit: $(DEV) ## licences and advisories of what is pinned, against the snapshot in requirements/audit.json
 	$(BIN)/python tools/dependency_audit.py check
