@@ -106,7 +106,12 @@ class _TextExtractor(HTMLParser):
             self._in_title = not self.title
         elif tag == "body":
             self._dropped = ""  # A head that was never closed ends here.
-        if self._is_dropped(tag):
+        # Inside of one, only tags of the same name are counted: others need not be balanced.
+        if not self._dropped and tag in _DROPPED:
+            self._dropped = tag
+            self._dropped_deep = 0
+        self._dropped_deep += tag == self._dropped
+        if self._dropped:
             return
         values = dict(attrs)
         if tag in _HEADINGS:
@@ -118,24 +123,19 @@ class _TextExtractor(HTMLParser):
         else:
             self._handle_structure(tag)
 
-    def _is_dropped(self, tag: str) -> bool:
-        """Whether a tag is inside of a dropped element, or starts one.
-
-        Inside of one, only tags of the same name are counted: others need not be balanced.
-        """
-        if not self._dropped and tag in _DROPPED:
-            self._dropped = tag
-            self._dropped_deep = 0
-        self._dropped_deep += tag == self._dropped
-        return bool(self._dropped)
-
     def _handle_structure(self, tag: str) -> None:
         """Write the line breaks and marks of a tag."""
         if tag in {"ol", "ul"}:
             self._write("" if self._lists else "\n\n")
             self._lists.append(0 if tag == "ol" else None)
         elif tag == "li":
-            self._start_item()
+            number = self._lists[-1] if self._lists else None
+            mark = "-"
+            if number is not None:
+                self._lists[-1] = number + 1
+                mark = f"{number + 1}."
+            deep = min(max(len(self._lists) - 1, 0), ITEMS_DEEP_MAX)
+            self._write(f"\n{'  ' * deep}{mark} ")
         elif tag in {"br", "tr"}:
             self._write("\n")
         elif tag in {"td", "th"}:
@@ -147,15 +147,6 @@ class _TextExtractor(HTMLParser):
             self._write("\n\n---\n\n")
         elif tag in _BLOCKS:
             self._write("\n\n")
-
-    def _start_item(self) -> None:
-        number = self._lists[-1] if self._lists else None
-        mark = "-"
-        if number is not None:
-            self._lists[-1] = number + 1
-            mark = f"{number + 1}."
-        deep = min(max(len(self._lists) - 1, 0), ITEMS_DEEP_MAX)
-        self._write(f"\n{'  ' * deep}{mark} ")
 
     @override
     def handle_endtag(self, tag: str) -> None:

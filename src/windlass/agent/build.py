@@ -110,7 +110,12 @@ def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptio
     timeouts = options.get("timeouts") or Timeouts()
     instructions = options.get("instructions", "")
     function, text = (instructions, "") if callable(instructions) else (None, instructions)
-    models = _resolve_models(model, options, timeouts)
+    fallbacks = options.get("fallbacks", ())
+    others = [fallbacks] if isinstance(fallbacks, str) else fallbacks
+    models = [
+        _resolve_model(model, timeouts, options),
+        *(_resolve_model(other, timeouts, _shared_options(options)) for other in others),
+    ]
     summariser = _resolve_summariser(models, options, timeouts)
     all_models = [*models]
     if summariser is not None:
@@ -144,15 +149,6 @@ def replace_journal(parts: AgentParts, given: GivenJournal) -> AgentParts:
         governor = governor.share_through(journal)
     world = replace(parts.world, journal=journal, blobs=_blobs_only(journal), governor=governor)
     return replace(parts, world=world)
-
-
-def _resolve_models(model: Model | str, options: AgentOptions, timeouts: Timeouts) -> list[Model]:
-    fallbacks = options.get("fallbacks", ())
-    others = [fallbacks] if isinstance(fallbacks, str) else fallbacks
-    return [
-        _resolve_model(model, timeouts, options),
-        *(_resolve_model(other, timeouts, _shared_options(options)) for other in others),
-    ]
 
 
 def _resolve_model(model: Model | str, timeouts: Timeouts, options: AgentOptions) -> Model:

@@ -72,7 +72,12 @@ class _ConversationReader:
         for own in _read_message(message):
             match own:
                 case UserMessage():
-                    self._add_user(own)
+                    if self._open_calls:
+                        raise MessageFault(f"before it, {self._describe_open_calls()}")
+                    parts = tuple(part for part in own.parts if not _is_blank(part))
+                    if not parts:
+                        raise MessageFault("it is empty; leave it out")
+                    self._messages.append(replace(own, parts=parts))
                 case AssistantMessage():
                     self._add_reply(own)
                 case ToolResults():
@@ -102,14 +107,6 @@ class _ConversationReader:
             f"these calls have no result: {', '.join(missing)}. "
             "Add the results, or leave the calls out"
         )
-
-    def _add_user(self, message: UserMessage) -> None:
-        if self._open_calls:
-            raise MessageFault(f"before it, {self._describe_open_calls()}")
-        parts = tuple(part for part in message.parts if not _is_blank(part))
-        if not parts:
-            raise MessageFault("it is empty; leave it out")
-        self._messages.append(replace(message, parts=parts))
 
     def _add_reply(self, message: AssistantMessage) -> None:
         if self._open_calls:

@@ -125,7 +125,12 @@ class _SessionFollower:
         """Yield the events from the present place on, while the session is driven."""
         loop = asyncio.get_running_loop()
         try:
-            await self._learn_setup(withhold=withhold)
+            self._withhold = withhold
+            after = self._place[0]
+            if after:
+                for fact in await self._journal.read(self._session, 0):
+                    if fact.seq <= after:
+                        self._learn_fact(fact)
             is_driven = True
             while is_driven:
                 # Asked before the facts are read: what a driver wrote before its release counts.
@@ -174,15 +179,6 @@ class _SessionFollower:
                 self._signals.ask_snapshot()
 
     # Facts, from the journal.
-
-    async def _learn_setup(self, *, withhold: bool) -> None:
-        """Learn what is in force at the present place from the records before it."""
-        self._withhold = withhold
-        after = self._place[0]
-        if after:
-            for fact in await self._journal.read(self._session, 0):
-                if fact.seq <= after:
-                    self._learn_fact(fact)
 
     async def _read_facts(self, *, is_driven: bool) -> None:
         """Read the facts after those that were yielded, as a watcher may see them."""

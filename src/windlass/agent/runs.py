@@ -222,14 +222,13 @@ class LiveRuns:
             if driver.control.moved_from:
                 self._moved[driver.session] = (driver.control.moved_from, self.world.clock.now())
         if result.undo_due and self.on_undo_due is not None:
-            self._start_undo(driver.session, self.on_undo_due(driver.session))
+            session = driver.session
+            undo = self.on_undo_due(driver.session)
+            self._undoing[session] = task = self.start_task(undo)
+            task.add_done_callback(lambda _: self._undoing.pop(session))
         if on_ended is not None and result.outcome not in PAUSED_OUTCOMES:
             on_ended(driver.session)
         return result
-
-    def _start_undo(self, session: str, undo: Coroutine[Any, Any, None]) -> None:
-        self._undoing[session] = task = self.start_task(undo)
-        task.add_done_callback(lambda _: self._undoing.pop(session))
 
     async def wait_for_undo(self, session: str) -> None:
         """Wait until the last run of a session is undone, if that is under way here."""

@@ -40,7 +40,11 @@ class ShownReply:
     def take_piece(self, piece: Delta) -> Delta | None:
         """Return a piece as it may be shown; None if it does not follow what was shown."""
         if self._snapshot is not None:
-            self._is_broken = self._is_broken or not _covers(self._snapshot, self._shown)
+            self._is_broken = self._is_broken or not (
+                len(self._snapshot.text) >= len(self._shown.text)
+                and len(self._snapshot.thinking) >= len(self._shown.thinking)
+                and len(self._snapshot.calls) >= len(self._shown.calls)
+            )
             self._snapshot = None
         if not isinstance(piece, TextDelta | ThinkingDelta | CallDelta):
             return piece
@@ -107,12 +111,3 @@ def _cut_piece(piece: _Piece, count: int) -> _Piece:
     if isinstance(piece, CallDelta):
         return replace(piece, name=None, arguments=piece.arguments[count:])
     return replace(piece, text=piece.text[count:])
-
-
-def _covers(whole: StreamingReply, shown: StreamingReply) -> bool:
-    """Whether a snapshot holds at least as much as was shown."""
-    return (
-        len(whole.text) >= len(shown.text)
-        and len(whole.thinking) >= len(shown.thinking)
-        and len(whole.calls) >= len(shown.calls)
-    )

@@ -66,19 +66,14 @@ async def _restore_file(file: Path, target: Path, *, replace: bool, accept: bool
         await journal.accept()
         for path in kept:
             with SqliteJournal(path) as replaced:
-                await _erase_again(journal, replaced)
+                listed: list[SessionSummary] = list(await journal.sessions(limit=LISTED_MAX))
+                for summary in listed:
+                    first = await journal.read_first_hash(summary.session)
+                    tombstone = await replaced.find_tombstone(summary.session, first)
+                    if tombstone is not None and tombstone.erased:
+                        await journal.delete(summary.session, erase=True)
+                await journal.scrub()
     return saved
-
-
-async def _erase_again(journal: SqliteJournal, replaced: SqliteJournal) -> None:
-    """Erase what was erased in the journal that was replaced."""
-    listed: list[SessionSummary] = list(await journal.sessions(limit=LISTED_MAX))
-    for summary in listed:
-        first = await journal.read_first_hash(summary.session)
-        tombstone = await replaced.find_tombstone(summary.session, first)
-        if tombstone is not None and tombstone.erased:
-            await journal.delete(summary.session, erase=True)
-    await journal.scrub()
 
 
 def _require_savable(journal: ManagedJournal) -> SavableJournal:

@@ -28,7 +28,12 @@ async def fill_form(
     required = form.get("required", ())
     values: dict[str, Any] = {}
     for name, field in fields.items():
-        label = _label_field(name, field, is_required=name in required)
+        is_required = name in required
+        about = str(field.get("description") or field.get("title") or "")
+        options = _list_options(field.get("items", field))
+        parts = [name, about, options, "" if is_required else "may be empty"]
+        shown = ", ".join(part for part in parts if part)
+        label = reveal_line(shown)[:ABOUT_CHARS_MAX]
         default = _format_value(field.get("default", ""))
         while True:
             typed = await read_line(label, default)
@@ -88,14 +93,6 @@ def _list_choices(field: Mapping[str, Any]) -> dict[str, str]:
     # A value counts before a title: a title may be another one's value.
     choices = {title.casefold(): value for title, value in named.items()}
     return {**choices, **{value.casefold(): value for value in values}}
-
-
-def _label_field(name: str, field: Mapping[str, Any], *, is_required: bool) -> str:
-    about = str(field.get("description") or field.get("title") or "")
-    options = _list_options(field.get("items", field))
-    parts = [name, about, options, "" if is_required else "may be empty"]
-    shown = ", ".join(part for part in parts if part)
-    return reveal_line(shown)[:ABOUT_CHARS_MAX]
 
 
 def _list_options(field: Mapping[str, Any]) -> str:

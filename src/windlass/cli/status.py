@@ -74,7 +74,13 @@ class StatusLine:
         elif view.retry_at is not None and view.retry_at != before.retry_at:
             self.start_retry(max(0.0, view.retry_at - view.at))
         elif view.tail is not before.tail and view.attempt is None:
-            self._follow_calls(before, view)
+            status = view.status
+            if status.waits_for == "person":
+                self._set_activity("waiting for you")
+            elif status.tools and status.tools != before.status.tools:
+                self._set_activity("running " + ", ".join(status.tools))
+            elif view.steps != before.steps:
+                self._set_activity("checking the calls")
 
     def _follow_reply(self, before: StreamingReply | None, reply: StreamingReply) -> None:
         if len(reply.chunks) and (before is None or reply.chunks is not before.chunks):
@@ -83,15 +89,6 @@ class StatusLine:
         names = [call.name for call in reply.calls if call.name]
         if names and (before is None or reply.calls is not before.calls):
             self._set_activity(f"writing a call to {names[-1]}")
-
-    def _follow_calls(self, before: Projection, view: Projection) -> None:
-        status = view.status
-        if status.waits_for == "person":
-            self._set_activity("waiting for you")
-        elif status.tools and status.tools != before.status.tools:
-            self._set_activity("running " + ", ".join(status.tools))
-        elif view.steps != before.steps:
-            self._set_activity("checking the calls")
 
     def set_note(self, text: str) -> None:
         """Show the last line of what a running tool reports, until the activity changes."""

@@ -5,7 +5,7 @@ schema requires, because it reaches models, journals and logs.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -288,7 +288,7 @@ class _Outline:
             case {"const": only}:
                 return format_literal(only)
             case {"enum": list() as options}:
-                return _join_options(options)
+                return " | ".join(map(format_literal, islice(options, OPTIONS_MAX)))
             case {"type": "array"} if depth:
                 return f"list of {self._describe_value(node.get('items'), depth - 1)}"
             case {"type": "object", "properties": _} if depth:
@@ -297,10 +297,6 @@ class _Outline:
                 return kind
             case _:
                 return "any"
-
-
-def _join_options(options: Iterable[JsonValue]) -> str:
-    return " | ".join(map(format_literal, islice(options, OPTIONS_MAX)))
 
 
 def format_literal(value: JsonValue) -> str:

@@ -248,12 +248,10 @@ def fill_loop_defaults(policy: LoopPolicy) -> LoopPolicy:
         policy,
         reads_at_once_max=reads,
         calls_per_reply_max=policy.calls_per_reply_max or CALLS_PER_REPLY,
-        tools_offered_max=_first_given(policy.tools_offered_max, TOOLS_OFFERED),
+        tools_offered_max=TOOLS_OFFERED
+        if policy.tools_offered_max is None
+        else policy.tools_offered_max,
     )
-
-
-def _first_given(given: int | None, default: int) -> int:
-    return default if given is None else given
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

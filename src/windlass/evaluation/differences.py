@@ -130,7 +130,12 @@ def _deal_passes(
     grid = min(math.lcm(*trials), max(GRID_MAX, *trials))
     chances = {0: 1.0}
     for first, second in pairs:
-        chances = _convolve(chances, _table_chances(first, second, grid))
+        right = _table_chances(first, second, grid)
+        sums: dict[int, float] = {}
+        for more, other in right.items():
+            for at, chance in chances.items():
+                sums[at + more] = sums.get(at + more, 0.0) + chance * other
+        chances = {step: chance for step, chance in sums.items() if chance > NEGLIGIBLE}
     observed = sum(_step_of(first, second, second.passed, grid) for first, second in pairs)
     return chances, observed, grid
 
@@ -184,14 +189,6 @@ def _step_of(first: PassCount, second: PassCount, count: int, grid: int) -> int:
     """Return the difference of the rates, in steps, if so many of the second side had passed."""
     left = first.passed + second.passed - count
     return round(grid * (count / second.trials - left / first.trials))
-
-
-def _convolve(left: dict[int, float], right: dict[int, float]) -> dict[int, float]:
-    sums: dict[int, float] = {}
-    for more, other in right.items():
-        for at, chance in left.items():
-            sums[at + more] = sums.get(at + more, 0.0) + chance * other
-    return {step: chance for step, chance in sums.items() if chance > NEGLIGIBLE}
 
 
 def _find_tilted_mean(chances: dict[int, float], observed: int, tail: float) -> float:

@@ -202,7 +202,8 @@ class EvaluationRun:
             await self._score(trial, record, ended_at)
         finally:
             self.progress.running.remove(trial.session)
-        await self._store_now_and_then()
+        if time.monotonic() - self._stored_at > STORE_EVERY_S:
+            await self._store()
 
     async def _score(self, trial: Trial, record: TrialRecord, recorded_at: float | None) -> None:
         """Score a trial. `recorded_at` says when it ended, if that was before this call."""
@@ -277,10 +278,6 @@ class EvaluationRun:
     async def finish(self) -> Report:
         await self._store()
         return self.build_report()
-
-    async def _store_now_and_then(self) -> None:
-        if time.monotonic() - self._stored_at > STORE_EVERY_S:
-            await self._store()
 
     async def _store(self) -> None:
         self._stored_at = time.monotonic()

@@ -93,7 +93,13 @@ class SessionWorkflow:
 
     async def _see_through(self, order: DriveOrder) -> str:
         if order.schedule:
-            await self._start_scheduled(order)
+            order.session = await workflow.execute_activity(
+                SCHEDULED_ACTIVITY,
+                args=[order.session, order.schedule],
+                result_type=str,
+                start_to_close_timeout=timedelta(seconds=60),
+                retry_policy=RETRIES,
+            )
         quiet_rounds = 0
         for number in range(ROUNDS_MAX):
             self._is_woken = False
@@ -113,22 +119,15 @@ class SessionWorkflow:
         order.schedule = ""
         return workflow.continue_as_new(order)
 
-    async def _start_scheduled(self, order: DriveOrder) -> None:
-        """Put the prompt of the schedule into the queue of the session."""
-        order.session = await workflow.execute_activity(
-            SCHEDULED_ACTIVITY,
-            args=[order.session, order.schedule],
-            result_type=str,
-            start_to_close_timeout=timedelta(seconds=60),
-            retry_policy=RETRIES,
-        )
-
     async def _drive(self, order: DriveOrder, unclaimed_s: float) -> DriveReport:
         """Have the session driven where it belongs, or else by any worker of its agent."""
         try:
             report = await self._ask_driver(order, unclaimed_s)
         except ActivityError as error:
-            if not _is_unclaimed(error):
+            cause = error.cause
+            if not (
+                isinstance(cause, ActivityTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START
+            ):
                 raise
             # No worker with this configuration came: another one decides by its policy.
             order.queue = ""
@@ -187,9 +186,3 @@ def _check_cancelled() -> None:
     """
     if workflow.cancellation_reason() is not None:
         raise asyncio.CancelledError
-
-
-def _is_unclaimed(error: ActivityError) -> bool:
-    """Return whether no worker asked for an activity in time."""
-    cause = error.cause
-    return isinstance(cause, ActivityTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START

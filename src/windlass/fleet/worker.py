@@ -89,7 +89,13 @@ class TemporalWorker:
                 agents = self._agents.values()
                 workers = [each for agent in agents for each in self.open_queues(engine, agent)]
                 self._engine = engine
-                await _run_together(workers)
+                tasks = [asyncio.create_task(worker.run()) for worker in workers]
+                try:
+                    await asyncio.gather(*tasks)
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
             except (EngineUnreachable, RuntimeError) as error:
                 _log.warning("working without the engine: %s", error)
             finally:
@@ -170,14 +176,3 @@ class TemporalWorker:
         if self._find_engine() is not None:
             self._away_until = asyncio.get_running_loop().time() + AWAY_S
             _log.warning("working without the engine: %s", error)
-
-
-async def _run_together(workers: Iterable[Worker]) -> None:
-    """Run workers until one of them fails, which stops the others. Raises its error."""
-    tasks = [asyncio.create_task(worker.run()) for worker in workers]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

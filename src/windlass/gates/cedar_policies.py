@@ -118,7 +118,8 @@ def _check_policy(name: str, policy: dict[str, Any]) -> None:
             if given != kind:
                 reason = f"the type of {variable} is always {kind}, never {given}"
                 raise ConfigError(f"the Cedar policy {name} can never match: {reason}")
-    actions = _scope_entities(policy["action"])
+    scope = policy["action"]
+    actions = [scope["entity"]] if "entity" in scope else scope.get("entities", [])
     if actions and {"type": "Action", "id": ACTION_ID} not in actions:
         raise ConfigError(
             f"the Cedar policy {name} can never match: "
@@ -135,10 +136,6 @@ def _check_policy(name: str, policy: dict[str, Any]) -> None:
 
 def _read_annotations(policy: Mapping[str, Any]) -> dict[str, str | None]:
     return policy.get("annotations", {})
-
-
-def _scope_entities(scope: Mapping[str, Any]) -> list[dict[str, str]]:
-    return [scope["entity"]] if "entity" in scope else scope.get("entities", [])
 
 
 def _scope_types(scope: Mapping[str, Any]) -> Iterator[str]:

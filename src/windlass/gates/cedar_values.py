@@ -39,7 +39,7 @@ def cedar_arguments(tool: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, o
     numbers = {name for name, schema in schemas.items() if _is_number_schema(schema)}
     values: dict[str, object] = {}
     for name, value in _record_fields(arguments).items():
-        if name in numbers and _is_plain_number(value):
+        if name in numbers and isinstance(value, int | float) and not isinstance(value, bool):
             values[name] = _to_decimal(value)
         else:
             values[name] = cedar_value(value, 1)
@@ -92,10 +92,6 @@ def _is_number_schema(field: object) -> bool:
     kinds: Any = schema.get("type")
     choices: Any = schema.get("anyOf") or schema.get("oneOf") or ()
     return kinds == "number" or "number" in (kinds or ()) or any(map(_is_number_schema, choices))
-
-
-def _is_plain_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _to_decimal(value: float) -> object:

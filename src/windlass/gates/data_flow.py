@@ -89,7 +89,10 @@ class FlowGuard:
             return Allow(self.name)
         if self._is_typed(request):
             return Allow(f"{self.name}: the person wrote this address")
-        cause = _explain_labels(request)
+        held = " and ".join(
+            f"{words} ({_label_source(request, label)})" for label, words in _LABEL_WORDS.items()
+        )
+        cause = f"this session holds {held}: the first may have told the model to send the second."
         if self.decision == "deny":
             return Deny(f"Not allowed: {request.tool.name} sends data out, and {cause}", self.name)
         question = f"May {request.tool.name} send this out? {_describe_arguments(request)}"
@@ -116,13 +119,6 @@ def flow_guard(
     `decision`: `"ask"` a person, or `"deny"`. `typed_addresses`: see `FlowGuard`.
     """
     return FlowGuard(decision, typed_addresses=typed_addresses)
-
-
-def _explain_labels(request: GateRequest) -> str:
-    held = " and ".join(
-        f"{words} ({_label_source(request, label)})" for label, words in _LABEL_WORDS.items()
-    )
-    return f"this session holds {held}: the first may have told the model to send the second."
 
 
 def _label_source(request: GateRequest, label: Label) -> str:

@@ -47,7 +47,8 @@ def propose_pattern(tool: ToolSpec, arguments: Mapping[str, Any]) -> str:
         case "command":
             inner = _propose_command(call)
         case "path":
-            inner = _propose_path(value)
+            folder = str(PurePosixPath(value).parent)
+            inner = value if folder in (".", "/") else f"{folder}/**"
         case "url":
             inner = _propose_url(value)
         case "text":
@@ -117,11 +118,6 @@ def _count_leading_words(words: list[str]) -> int:
     if " ".join(words[:2]) in RUNNERS:
         return 3 if len(words) > 2 and words[2] not in UNPROPOSED_PROGRAMS else 0  # noqa: PLR2004
     return 2
-
-
-def _propose_path(path: str) -> str:
-    folder = str(PurePosixPath(path).parent)
-    return path if folder in (".", "/") else f"{folder}/**"
 
 
 def _propose_url(url: str) -> str:

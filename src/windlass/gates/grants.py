@@ -16,7 +16,7 @@ from windlass.core.messages import Label, ToolSpec
 from windlass.core.setup import digest
 from windlass.core.verdicts import Allow, Ask, Deny, Grant, Modify, Verdict
 from windlass.gates.globs import MatchResult
-from windlass.gates.patterns import CallPattern, CallPiece, PreparedCall, parse_pattern
+from windlass.gates.patterns import CallPattern, PreparedCall, parse_pattern
 from windlass.ports import Gate, GateRequest
 
 
@@ -75,7 +75,8 @@ def describe_coverage(
     patterns = [pattern for pattern in parsed if pattern is not None]
     texts: list[str] = []
     for piece in call.pieces:
-        pattern = _find_covering_pattern(patterns, call, piece)
+        covering = (found for found in patterns if found.match(call, piece) is MatchResult.YES)
+        pattern = next(covering, None)
         if pattern is None:
             return None
         texts.append(pattern.text)
@@ -131,13 +132,6 @@ def _is_grant_valid(grant: Grant, tool: ToolSpec, labels: Collection[Label]) -> 
     if "external" in own_labels:
         own_labels = ("external",)
     return {*grant.labels, *own_labels}.issuperset(labels)
-
-
-def _find_covering_pattern(
-    patterns: Iterable[CallPattern], call: PreparedCall, piece: CallPiece
-) -> CallPattern | None:
-    covering = (found for found in patterns if found.match(call, piece) is MatchResult.YES)
-    return next(covering, None)
 
 
 @lru_cache(maxsize=256)

@@ -283,21 +283,17 @@ def _match_text(pattern: str, value: str, kind: ArgumentKind, root: str | None) 
     elif "/" in pattern or "**" in pattern:
         found = match_path(pattern, value, root)
     elif "@" in pattern:
-        found = _match_addresses(pattern, value)
+        # A list of them must not match because its last one does.
+        addresses = [address for address in _BETWEEN_ADDRESSES.split(value) if address]
+        glob = compile_glob(pattern, "@")
+        best = max((glob.match(address) for address in addresses), default=MatchResult.NO)
+        found = best.doubted_if(addresses != [value])
     else:
         return as_text
     if found is MatchResult.YES or kind == "url":
         return found
     # The kind is a guess from the pattern: a match as plain text may count, too.
     return max(found, min(MatchResult.MAYBE, as_text))
-
-
-def _match_addresses(pattern: str, value: str) -> MatchResult:
-    """Match e-mail addresses. A list of them must not match because its last one does."""
-    addresses = [address for address in _BETWEEN_ADDRESSES.split(value) if address]
-    glob = compile_glob(pattern, "@")
-    best = max((glob.match(address) for address in addresses), default=MatchResult.NO)
-    return best.doubted_if(addresses != [value])
 
 
 def _is_text_schema(field: dict[str, Any]) -> bool:

@@ -48,7 +48,12 @@ class RedactGate:
 
     async def judge(self, request: GateRequest) -> Verdict:
         """Allow the call, with what must not leave replaced in its arguments."""
-        if not self._applies_to(request):
+        call = PreparedCall(request.tool, request.arguments)
+        if not any(
+            pattern.match(call, piece) is not MatchResult.NO
+            for pattern in self._tool_patterns
+            for piece in call.pieces
+        ):
             return Allow(self._title)
         declared: Any = request.tool.parameters.get("properties", {})
         arguments = request.arguments
@@ -68,14 +73,6 @@ class RedactGate:
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
         """Allow every reply: only calls are changed."""
         return Allow(self._title)
-
-    def _applies_to(self, request: GateRequest) -> bool:
-        call = PreparedCall(request.tool, request.arguments)
-        return any(
-            pattern.match(call, piece) is not MatchResult.NO
-            for pattern in self._tool_patterns
-            for piece in call.pieces
-        )
 
     def _redact_value(self, value: object) -> object:
         if isinstance(value, str):

@@ -166,7 +166,10 @@ class RuleGate:
                 if ruling.is_doubtful or len(call.pieces) > 1:
                     question = f"{question} {_format_sentence(ruling.explanation)}"
                 # Also those of the rules that the strictest one stands for: of all pieces.
-                approvals = self._list_approvals(call)
+                made = [self._decide_piece(call, piece) for piece in call.pieces]
+                asking = [one for one in made if one is not None and one.decision == "ask"]
+                found = [one.rule.approval if one.rule else self.approval for one in asking]
+                approvals = tuple(dict.fromkeys(one for one in found if one is not None))
                 return Ask(f"{question} {reason}".strip(), rule, approvals=approvals)
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
@@ -184,13 +187,6 @@ class RuleGate:
         decisions = [self._decide_piece(call, piece) for piece in call.pieces]
         made = [decision for decision in decisions if decision is not None]
         return max(made, key=lambda decision: STRICTNESS[decision.decision])
-
-    def _list_approvals(self, call: PreparedCall) -> tuple[Approval, ...]:
-        """Return who has to agree to a call: of several commands in one line, all of them."""
-        made = [self._decide_piece(call, piece) for piece in call.pieces]
-        asking = [one for one in made if one is not None and one.decision == "ask"]
-        found = [one.rule.approval if one.rule else self.approval for one in asking]
-        return tuple(dict.fromkeys(one for one in found if one is not None))
 
     def _decide_piece(self, call: PreparedCall, piece: CallPiece) -> RuleDecision | None:
         """What the rules decide about one piece; None for an aside that no rule stops."""

@@ -126,7 +126,11 @@ def decode_fact(
                 f"{VOCABULARY_VERSION})"
             )
         if envelope.v < VOCABULARY_VERSION:
-            body = _upcast_record(body, envelope.v, upcasts)
+            version = envelope.v
+            tree = _decode_tree(body)
+            for step in range(version, VOCABULARY_VERSION):
+                tree = upcasts[step](tree)
+            body = _encode_json(tree)
         fact = _fact_decoder().decode(body)
         return _fill_blobs(fact, {index: fetch(name) for index, name in envelope.blobs})
     except UnreadableRecord:
@@ -153,13 +157,6 @@ def check_blob(name: str, data: bytes | None) -> bytes:
     if blob_name(data) != name:
         raise UnreadableRecord(f"its attachment {name} was changed")
     return data
-
-
-def _upcast_record(body: bytes, version: int, upcasts: Mapping[int, RecordUpcast]) -> bytes:
-    tree = _decode_tree(body)
-    for step in range(version, VOCABULARY_VERSION):
-        tree = upcasts[step](tree)
-    return _encode_json(tree)
 
 
 def _content_of(fact: Fact) -> tuple[ContentPart, ...]:

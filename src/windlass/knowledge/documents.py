@@ -38,18 +38,14 @@ async def read_document(name: str, data: bytes) -> DocumentText:
     """
     if is_document(name):
         try:
-            return await _read_office_file(name, data)
+            text = await read_document_text(name, data)
+            if name.casefold().endswith(".pdf"):
+                return DocumentText(await read_pdf_title(data), text, "text")
+            return DocumentText(first_heading(text), text, "markdown")
         except UnreadableDocument as error:
             raise UnreadableFile(str(error)) from error
     extension = name.rpartition(".")[2].casefold()
     return await asyncio.to_thread(_READERS.get(extension, _read_plain_text), data)
-
-
-async def _read_office_file(name: str, data: bytes) -> DocumentText:
-    text = await read_document_text(name, data)
-    if name.casefold().endswith(".pdf"):
-        return DocumentText(await read_pdf_title(data), text, "text")
-    return DocumentText(first_heading(text), text, "markdown")
 
 
 def _decode_text(data: bytes) -> str:

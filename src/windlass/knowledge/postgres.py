@@ -170,7 +170,12 @@ class PostgresKnowledge(NoteStore):
     async def _open_transaction(self, isolation: str) -> AsyncGenerator[AsyncpgConnection]:
         asyncpg = _load_asyncpg()
         try:
-            pool = await self._get_pool()
+            loop = asyncio.get_running_loop()
+            opening = self._pools.get(loop)
+            if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
+                opening = self._pools[loop] = loop.create_task(self._open_pool())
+            # A caller that is cancelled while it waits must not cancel the pool for the others.
+            pool = await asyncio.shield(opening)
             async with (
                 pool.acquire() as connection,
                 connection.transaction(isolation=isolation),
@@ -178,14 +183,6 @@ class PostgresKnowledge(NoteStore):
                 yield connection
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             raise self._make_error(error) from error
-
-    async def _get_pool(self) -> Any:  # noqa: ANN401 - asyncpg's
-        loop = asyncio.get_running_loop()
-        opening = self._pools.get(loop)
-        if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
-            opening = self._pools[loop] = loop.create_task(self._open_pool())
-        # A caller that is cancelled while it waits must not cancel the pool for the others.
-        return await asyncio.shield(opening)
 
     async def _open_pool(self) -> Any:  # noqa: ANN401 - asyncpg's
         pool = await _load_asyncpg().create_pool(self._dsn, min_size=1, max_size=CONNECTIONS_MAX)

@@ -140,7 +140,11 @@ async def _probe_port(vendor: str, port: int) -> LocalServer | None:
                 body = await _read_body(reader, head)
             finally:
                 writer.close()
-        return _parse_server(vendor, port, head, body)
+        # The space at the end is for servers that give no reason behind the status.
+        if b" 200 " not in head.partition(b"\r\n")[0] + b" ":
+            return None
+        listed = msgspec.json.decode(body, type=_ServedModels).data or []
+        return LocalServer(vendor, port, tuple(model.id for model in listed))
     return None
 
 
@@ -153,14 +157,6 @@ async def _read_body(reader: asyncio.StreamReader, head: bytes) -> bytes:
     while len(body) < size and not reader.at_eof():
         body += await reader.read(size - len(body))
     return body
-
-
-def _parse_server(vendor: str, port: int, head: bytes, body: bytes) -> LocalServer | None:
-    # The space at the end is for servers that give no reason behind the status.
-    if b" 200 " not in head.partition(b"\r\n")[0] + b" ":
-        return None
-    listed = msgspec.json.decode(body, type=_ServedModels).data or []
-    return LocalServer(vendor, port, tuple(model.id for model in listed))
 
 
 def find_small_model(environ: Mapping[str, str], weights: Sequence[Path] = ()) -> str | None:

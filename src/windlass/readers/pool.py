@@ -95,15 +95,11 @@ class ReaderPool:
 
     def _get_threads(self) -> ThreadPoolExecutor:
         with self._lock:
-            self._forget_inherited_state()
+            if self._owner_pid != os.getpid():
+                self._owner_pid = os.getpid()
+                self._threads = ThreadPoolExecutor(self._readers_max, "windlass-reader")
+                self._control = self._process = None
             return self._threads
-
-    def _forget_inherited_state(self) -> None:
-        """Begin again in a process that was forked: threads and server are its parent's."""
-        if self._owner_pid != os.getpid():
-            self._owner_pid = os.getpid()
-            self._threads = ThreadPoolExecutor(self._readers_max, "windlass-reader")
-            self._control = self._process = None
 
     def submit(self, job: ReaderJob, size: int, end: socket.socket) -> None:
         """Hand a job to the server, which is started if there is none. Raises OSError."""

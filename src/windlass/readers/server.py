@@ -92,19 +92,15 @@ def _serve_events(control: socket.socket, readers: list[_Reader]) -> bool:
     for reader in tuple(readers):
         if reader.pulse in events:
             readers.remove(reader)
-            _reap_reader(reader)
+            os.waitpid(reader.pid, 0)
+            os.close(reader.pulse)
+            os.close(reader.job)  # The caller sees the end of the answer.
         elif reader.job in events:
             # It is not reaped yet, so the id is still its own. Its pulse ends next.
             os.kill(reader.pid, signal.SIGKILL)
     if control.fileno() in events:
         return _accept_job(control, readers)
     return bool(events)
-
-
-def _reap_reader(reader: _Reader) -> None:
-    os.waitpid(reader.pid, 0)
-    os.close(reader.pulse)
-    os.close(reader.job)  # The caller sees the end of the answer.
 
 
 def _accept_job(control: socket.socket, readers: list[_Reader]) -> bool:
@@ -139,7 +135,10 @@ def _accept_job(control: socket.socket, readers: list[_Reader]) -> bool:
 def _run_reader(request: JobRequest, job: socket.socket, server: int) -> NoReturn:
     """Be the reader: do the job, and end the process."""
     try:
-        _die_with_server(server)
+        with suppress(ImportError, OSError, AttributeError):  # Only Linux has it.
+            import_module("ctypes").CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != server:  # It ended before this process could ask for the signal.
+            os._exit(1)
         _set_limits(request)
         _send_frame(job, STARTED)
         data = _receive_exactly(job, request.size)
@@ -156,13 +155,6 @@ def _run_reader(request: JobRequest, job: socket.socket, server: int) -> NoRetur
             _send_frame(job, FAILED, type(error).__name__.encode("utf-8", "replace"))
     finally:
         os._exit(0)
-
-
-def _die_with_server(server: int) -> None:
-    with suppress(ImportError, OSError, AttributeError):  # Only Linux has it.
-        import_module("ctypes").CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != server:  # It ended before this process could ask for the signal.
-        os._exit(1)
 
 
 def _set_limits(request: JobRequest) -> None:

@@ -191,18 +191,14 @@ class SessionHold:
             await _refuse_forgeries(journal, session)
             state = await self._doubt_unproven(state)
         if state.setup is not None and state.setup.budgets:
-            await self._settle_last(state)
+            ended = state
+            if state.is_queued:
+                facts = await self._journal.read(state.session)
+                ends = [fact.seq for fact in facts if isinstance(fact, RunEnded)]
+                ended = fold(state.session, facts[: ends[-1]] if ends else ())
+            if not ended.is_active:
+                await settle_budgets(self._journal, ended)
         return state
-
-    async def _settle_last(self, state: State) -> None:
-        """Settle the budgets of the last run: its process may have died before it did."""
-        ended = state
-        if state.is_queued:
-            facts = await self._journal.read(state.session)
-            ends = [fact.seq for fact in facts if isinstance(fact, RunEnded)]
-            ended = fold(state.session, facts[: ends[-1]] if ends else ())
-        if not ended.is_active:
-            await settle_budgets(self._journal, ended)
 
     async def _doubt_unproven(self, state: State) -> State:
         """Note which calls were allowed without proof, and return the state without such grants."""

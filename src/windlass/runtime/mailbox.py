@@ -219,7 +219,12 @@ def make_mail_facts(
     if problem is None:
         made = _make_fact(state, letter, make_answer)
         if not isinstance(made, str):
-            return _wake_waiting_calls(state, made)
+            # In one append with the fact: a process that dies in between would leave a run that
+            # waits for something that has come already.
+            is_news = isinstance(made, AnswerForwarded | LimitsRaised | RunContinued)
+            if is_news and any(call.phase == "waiting" for call in state.step_calls):
+                return (RunResumed(rules=RULES_VERSION), made)
+            return (made,)
         problem = made
     return (refuse_letter(letter, problem),)
 
@@ -272,18 +277,6 @@ def _make_fact(state: State, letter: Letter, make_answer: MakeAnswer) -> Fact | 
             return "it is not a message to a run"
 
 
-def _wake_waiting_calls(state: State, fact: Fact) -> Sequence[Fact]:
-    """Let calls run again whose sub-agents wait, if the fact may be what they wait for.
-
-    In one append with the fact: a process that dies in between would leave a run that waits for
-    something that has come already.
-    """
-    is_news = isinstance(fact, AnswerForwarded | LimitsRaised | RunContinued)
-    if is_news and any(call.phase == "waiting" for call in state.step_calls):
-        return (RunResumed(rules=RULES_VERSION), fact)
-    return (fact,)
-
-
 def find_prompt_problem(journal: Journal, state: State, letter: Letter) -> str | None:
     """Return why a prompt begins no run: it is forged or withdrawn, or its key has begun one."""
     forged = journal.find_letter_problem(state.session, letter)
@@ -293,16 +286,11 @@ def find_prompt_problem(journal: Journal, state: State, letter: Letter) -> str |
     if letter.number in state.withdrawn:
         return "it was withdrawn"
     start = find_start(state, message.key) if message.key else None
-    if start is not None and not _is_queued_as(state, letter):
+    if start is not None and not (state.run is not None and state.run.queued_mail == letter.number):
         return "a run with the same key has begun already"
     if message.earlier and state.has_conversation:
         return "it brings a conversation, and the session has one of its own already"
     return None
-
-
-def _is_queued_as(state: State, letter: Letter) -> bool:
-    """Whether the last run of a session waits for its driver with this prompt."""
-    return state.run is not None and state.run.queued_mail == letter.number
 
 
 def queue_first(journal: Journal, state: State, letters: Sequence[Letter]) -> tuple[RunQueued, ...]:

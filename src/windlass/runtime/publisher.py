@@ -189,10 +189,9 @@ class EventPublisher:
             placed.append(replace(shown, seq=self.seq, nth=self._deltas_since_fact))
             has_seen_text = has_seen_text or type(shown) is TextDelta
         self.publish(*placed)
-        return has_seen_text and (not self._uncounted or self._has_counted_watcher())
-
-    def _has_counted_watcher(self) -> bool:
-        return any(watcher not in self._uncounted for watcher in self._watchers)
+        return has_seen_text and (
+            not self._uncounted or any(watcher not in self._uncounted for watcher in self._watchers)
+        )
 
     def masked_so_far(self, pieces: Iterable[ContentPiece]) -> tuple[ContentPiece, ...]:
         """Return the running attempt as a late watcher may see it, from all of its pieces so far.
@@ -326,16 +325,13 @@ class LiveRelay:
         if self._needs_snapshot and now >= self._next_snapshot_at:
             self._needs_snapshot = False
             self._next_snapshot_at = now + SNAPSHOT_GAP_S
-            self._send_snapshot()
+            snapshot = self._take_snapshot()
+            if not self._is_attached:
+                self._is_attached = True
+                self._publisher.add_watcher(self._take_event, counts=False)
+            self._send(snapshot, is_snapshot=True)
         elif self._needs_snapshot:
             self._schedule_flush()
-
-    def _send_snapshot(self) -> None:
-        snapshot = self._take_snapshot()
-        if not self._is_attached:
-            self._is_attached = True
-            self._publisher.add_watcher(self._take_event, counts=False)
-        self._send(snapshot, is_snapshot=True)
 
     def _send(self, items: tuple[LiveItem, ...], *, is_snapshot: bool = False) -> None:
         self._number += 1

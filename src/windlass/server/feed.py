@@ -71,7 +71,9 @@ class SessionFeed:
     async def subscribe(self, caller: Caller) -> FeedSubscription:
         """Begin to watch. Changes are sent from now on."""
         if self._task is None:
-            await self._look_first()
+            latest = await self._journal.sessions(parent="", limit=PAGE)
+            self._seen = {summary.session: summary.facts for summary in latest}
+            self._since = latest[0].updated if latest else None
             self._task = asyncio.create_task(self._look_again(), name="session feed")
         subscription = FeedSubscription(caller, self._remove)
         self._subscriptions.add(subscription)
@@ -86,12 +88,6 @@ class SessionFeed:
         if not self.is_watched and self._task is not None:
             self._task.cancel()
             self._task = None
-
-    async def _look_first(self) -> None:
-        """Learn what is there, so that only changes are sent."""
-        latest = await self._journal.sessions(parent="", limit=PAGE)
-        self._seen = {summary.session: summary.facts for summary in latest}
-        self._since = latest[0].updated if latest else None
 
     async def _look_again(self) -> None:
         while True:

@@ -26,11 +26,13 @@ KEY_HEADER = {
 
 def build_document(routes: Sequence[Route], prefix: str = "") -> dict[str, Any]:
     """Return the document of all routes, for a service that is reached under a prefix."""
-    types = _unique(
-        kind
-        for route in routes
-        for kind in (route.body, route.reply, route.query, route.error_body)
-        if kind is not None
+    types = list(
+        dict.fromkeys(
+            kind
+            for route in routes
+            for kind in (route.body, route.reply, route.query, route.error_body)
+            if kind is not None
+        )
     )
     schemas, components = msgspec.json.schema_components(
         types, ref_template=REF, schema_hook=_describe_other
@@ -141,10 +143,6 @@ def _describe_errors(route: Route) -> str:
 def _describe_other(kind: type) -> dict[str, Any]:
     """Return the schema of a type that has none: a sequence of ours is an array in JSON."""
     return {"type": "array"} if issubclass(kind, Sequence) else {"description": "Any value."}
-
-
-def _unique(types: Iterable[Any]) -> list[Any]:
-    return list(dict.fromkeys(types))
 
 
 def _windlass_version() -> str:

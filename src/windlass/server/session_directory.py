@@ -86,7 +86,11 @@ class KnownSession:
             if isinstance(shown, RunQueued):
                 self._note_caller(shown)
             elif isinstance(shown, RunStarted):
-                self._note_run(shown)
+                self._note_caller(shown)
+                self.folder = shown.folder
+                self.title = self.title or make_title(shown.prompt)
+                if self.state.runs == 1:
+                    self.parent = shown.parent.rpartition("/")[0]
             elif isinstance(shown, SessionImported):
                 # The file does not prove what it says about its caller.
                 self.owner = ""
@@ -99,13 +103,6 @@ class KnownSession:
         self.agents.add(accepted.agent)
         if self.state.runs == 1:
             self.owner = accepted.caller
-
-    def _note_run(self, started: RunStarted) -> None:
-        self._note_caller(started)
-        self.folder = started.folder
-        self.title = self.title or make_title(started.prompt)
-        if self.state.runs == 1:
-            self.parent = started.parent.rpartition("/")[0]
 
 
 class SessionCache:

@@ -39,7 +39,13 @@ class PromptChecker:
 
     def check(self, prompt: Prompt) -> None:
         """Raise AssertionError if a provider would refuse the request."""
-        _check_tools(prompt)
+        names = [spec.name for spec in prompt.tools]
+        for name in names:
+            _require(bool(TOOL_NAME_PATTERN.fullmatch(name)), f"{name!r} is not a valid tool name")
+        _require(len(names) == len(set(names)), f"a tool is offered twice: {names}")
+        _require(
+            _can_choose(prompt.tool_choice, names), f"no tool for {prompt.tool_choice!r}: {names}"
+        )
         _require(prompt.output_max >= 1, f"output_max is {prompt.output_max}")
         messages = prompt.messages
         seen = self._seen
@@ -105,14 +111,6 @@ class PromptChecker:
         same = all(item.call == call for item, call in zip(results.items, asked, strict=True))
         _require(same, f"{where}: a result belongs to a different call than the one it answers")
         self._asked = None
-
-
-def _check_tools(prompt: Prompt) -> None:
-    names = [spec.name for spec in prompt.tools]
-    for name in names:
-        _require(bool(TOOL_NAME_PATTERN.fullmatch(name)), f"{name!r} is not a valid tool name")
-    _require(len(names) == len(set(names)), f"a tool is offered twice: {names}")
-    _require(_can_choose(prompt.tool_choice, names), f"no tool for {prompt.tool_choice!r}: {names}")
 
 
 def _can_choose(choice: ToolChoice, names: list[str]) -> bool:

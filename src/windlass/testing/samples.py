@@ -96,7 +96,7 @@ def facts_of_every_kind() -> list[Fact]:
     prompt = (
         TextPart("Look, then send. 🙂"),
         ImagePart("image/png", b"\x89PNG\x00\xff"),
-        _sample_file(),
+        FilePart("text/plain", "notes.txt", b"", None),
     )
     fault = Fault("rate_limit", "slow down", retryable=True, retry_after_s=1.5)
     return number_facts(
@@ -309,10 +309,6 @@ def _step_facts() -> list[Fact]:
 def number_facts(facts: Sequence[Fact]) -> list[Fact]:
     """Return the facts with sequence numbers from 1 and times that grow."""
     return [replace(fact, seq=at, at=1e9 + at / 8) for at, fact in enumerate(facts, 1)]
-
-
-def _sample_file() -> FilePart:
-    return FilePart("text/plain", "notes.txt", b"", None)
 
 
 def _sample_setup() -> Setup:

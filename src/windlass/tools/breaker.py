@@ -52,16 +52,13 @@ class CircuitBreaker(msgspec.Struct):
             case "call", "worked":
                 self._failures = 0
             case "call", "failed":
-                self._count_failure(now)
+                # Calls that were running when it opened must not keep it open for longer.
+                if self._open_until is None:
+                    self._failures += 1
+                    if self._failures >= self.failures_max:
+                        self._open_until = now + self.cool_s
             case "call", "nothing":
                 pass
-
-    def _count_failure(self, now: float) -> None:
-        # Calls that were running when it opened must not keep it open for longer.
-        if self._open_until is None:
-            self._failures += 1
-            if self._failures >= self.failures_max:
-                self._open_until = now + self.cool_s
 
     def wait_s(self, now: float) -> float:
         """Return the seconds until the next probe is admitted."""

@@ -134,7 +134,8 @@ def _change_mode(event: KeyPressEvent) -> None:
 
 def _queue(actions: KeyActions, event: KeyPressEvent) -> None:
     buffer = event.current_buffer
-    if _is_completable(buffer):
+    word = buffer.document.get_word_before_cursor(WORD=True)
+    if word.startswith("@") or buffer.text.startswith("/"):
         buffer.start_completion(insert_common_part=True)
     elif buffer.text.strip():
         actions.sending = "queue"
@@ -178,12 +179,6 @@ def _takes_enter(buffer: Buffer) -> bool:
         buffer.newline(copy_margin=False)
         return True
     return False
-
-
-def _is_completable(buffer: Buffer) -> bool:
-    """Whether Tab completes a command or a file here."""
-    word = buffer.document.get_word_before_cursor(WORD=True)
-    return word.startswith("@") or buffer.text.startswith("/")
 
 
 def strip_quotes(text: str) -> str:

@@ -155,7 +155,12 @@ class ChatSession:
         text = strip_quotes(text)
         if not text.strip():
             return
-        self._show_typed(text)
+        screen = self._chat.screen
+        lines = self._prompt.pastes.fold(text).splitlines()
+        hidden = len(lines) - SHOWN_LINES_MAX
+        screen.write_line("\n".join(lines[:SHOWN_LINES_MAX]), PERSON, mark=screen.glyphs.person)
+        if hidden > 0:
+            self._chat.show_note(f"  {screen.glyphs.cut} +{hidden} lines")
         if text.startswith("!"):
             self._run_shell(text[1:].strip())
         elif text.startswith("/") and "\n" not in text and not names_file(text):
@@ -195,15 +200,6 @@ class ChatSession:
         except WindlassError as error:
             self._chat.show_error(str(error))
 
-    def _show_typed(self, text: str) -> None:
-        """Write what was sent on the page: the prompt itself is erased."""
-        screen = self._chat.screen
-        lines = self._prompt.pastes.fold(text).splitlines()
-        hidden = len(lines) - SHOWN_LINES_MAX
-        screen.write_line("\n".join(lines[:SHOWN_LINES_MAX]), PERSON, mark=screen.glyphs.person)
-        if hidden > 0:
-            self._chat.show_note(f"  {screen.glyphs.cut} +{hidden} lines")
-
     def _run_shell(self, command: str) -> None:
         chat = self._chat
         if not command:
@@ -236,7 +232,12 @@ class ChatSession:
         """Do a run with a prompt and all that it brings along."""
         chat = self._chat
         agent = chat.context.agent
-        await self._take_changed_tools(opened)
+        changes = await opened.take_changed_tools()
+        for change in changes:
+            self._chat.show_note(f"MCP servers have changed: {change}")
+        if changes:
+            self._chat.context.show_tools_to_person(opened)
+            self._complete_commands(opened)
         await self._runs.end_stopped_run(opened.agent)
         parts = prompt.parts
         if chat.mode == "plan":
@@ -259,15 +260,6 @@ class ChatSession:
             chat.context = replace(chat.context, agent=replace(agent, compaction=None))
         if result.completed and chat.mode == "plan":
             await self._offer_plan()
-
-    async def _take_changed_tools(self, opened: AgentSession) -> None:
-        """Switch to what MCP servers offer now, and report the differences."""
-        changes = await opened.take_changed_tools()
-        for change in changes:
-            self._chat.show_note(f"MCP servers have changed: {change}")
-        if changes:
-            self._chat.context.show_tools_to_person(opened)
-            self._complete_commands(opened)
 
     def _complete_commands(self, opened: AgentSession) -> None:
         """Complete the commands of the chat, and the prompts of the servers that are open."""

@@ -19,7 +19,6 @@ from typing_extensions import override
 
 from windlass.cli.demo.proof import (
     ProofCheck,
-    RunEvidence,
     gather_evidence,
     run_checks,
     summarize_events,
@@ -114,7 +113,11 @@ class DemoStory:
         kills = self._run_until_killed()
         self._resume_and_finish()
         found = asyncio.run(gather_evidence(self._folder, kills))
-        self._show_summary(found, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        self._screen.write_line(f"What happened, in {seconds:.0f} s", HEADING)
+        for name, text in summarize_events(found):
+            self._screen.write_line(text, mark=f"{name:<10}", mark_style=QUIET, indent=2)
+        self._screen.write_line()
         return self._show_proof(run_checks(found))
 
     def _show_introduction(self) -> None:
@@ -178,18 +181,18 @@ class DemoStory:
         self._screen.gutter = ""
         self._screen.write_line(text, style, mark=mark)
 
-    def _show_summary(self, found: RunEvidence, seconds: float) -> None:
-        self._screen.write_line(f"What happened, in {seconds:.0f} s", HEADING)
-        for name, text in summarize_events(found):
-            self._screen.write_line(text, mark=f"{name:<10}", mark_style=QUIET, indent=2)
-        self._screen.write_line()
-
     def _show_proof(self, checks: list[ProofCheck]) -> bool:
         holds = all(check.holds for check in checks)
         heading = "Proof that nothing was done twice" if holds else "The proof does not hold"
         self._screen.write_line(heading, HEADING)
         for check in checks:
-            self._show_check(check)
+            glyphs = self._screen.glyphs
+            if check.holds:
+                self._screen.write_line(check.success, mark=glyphs.yes, mark_style=GOOD, indent=2)
+            else:
+                self._screen.write_line(check.failure, mark=glyphs.no, mark_style=BAD, indent=2)
+            for line in check.details:
+                self._screen.write_line(line, QUIET, indent=6)
         self._screen.write_line()
         if holds:
             self._screen.write_line("Next", HEADING)
@@ -197,15 +200,6 @@ class DemoStory:
                 mark = self._screen.glyphs.call
                 self._screen.write_line(text, mark=mark, mark_style=QUIET, indent=2)
         return holds
-
-    def _show_check(self, check: ProofCheck) -> None:
-        glyphs = self._screen.glyphs
-        if check.holds:
-            self._screen.write_line(check.success, mark=glyphs.yes, mark_style=GOOD, indent=2)
-        else:
-            self._screen.write_line(check.failure, mark=glyphs.no, mark_style=BAD, indent=2)
-        for line in check.details:
-            self._screen.write_line(line, QUIET, indent=6)
 
 
 Handler = Callable[[int, FrameType | None], None] | signal.Handlers

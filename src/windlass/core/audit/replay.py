@@ -171,7 +171,11 @@ class _Replayer:
         if not state.is_active:
             return None  # The fold says that no run is open.
         if state.run and state.run.attempt:
-            return self._check_summary(fact)
+            upto = self.summary_upto
+            self.summary_upto = None
+            if isinstance(fact, ContextCompacted) and fact.how == "summary" and fact.upto == upto:
+                return None
+            return "wait for the model's reply"
         if self.awaiting_verdicts:
             return self._check_next_verdict(fact)
         if self.wave is not None and not self.wave.is_over:
@@ -184,14 +188,6 @@ class _Replayer:
         if _is_disowned_by_fork(state, fact):
             return None
         return rules
-
-    def _check_summary(self, fact: Fact) -> str | None:
-        """During an attempt, only a summary ends it without being `from_outside`."""
-        upto = self.summary_upto
-        self.summary_upto = None
-        if isinstance(fact, ContextCompacted) and fact.how == "summary" and fact.upto == upto:
-            return None
-        return "wait for the model's reply"
 
     def _check_move(self, state: State, fact: Fact) -> str | None:
         """Return None if the next move in a state leads to the fact, else what it would lead to."""

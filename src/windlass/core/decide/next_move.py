@@ -133,7 +133,10 @@ def decide(state: State) -> Move:
     if state.step is not None:
         return _continue_step(state, state.step, setup, run)
     if run.is_undo:
-        return _end_undo(run)
+        if not run.not_undone:
+            return EndRun("completed", "", _SEAL)
+        reason = f"{run.not_undone} of {len(run.undoes)} calls could not be undone"
+        return EndRun("failed", reason, _SEAL, Fault("tools", reason))
     if run.reply is not None:
         return _settle_reply(run, run.reply, setup)
     return _prepare_request(state, setup, run)
@@ -212,14 +215,6 @@ def _clear_call(state: State, call: CallState, spec: ToolSpec, share: Amount) ->
     is_suspect = bool(call.died_with)
     arguments = call.decoded_arguments
     return ClearedCall(call.call, arguments, spec, key, interrupted, share, _SEAL, is_suspect)
-
-
-def _end_undo(run: RunState) -> Move:
-    """End a run that undoes calls, once all of them have their result."""
-    if not run.not_undone:
-        return EndRun("completed", "", _SEAL)
-    reason = f"{run.not_undone} of {len(run.undoes)} calls could not be undone"
-    return EndRun("failed", reason, _SEAL, Fault("tools", reason))
 
 
 def _settle_reply(run: RunState, reply: AssistantMessage, setup: Setup) -> Move:

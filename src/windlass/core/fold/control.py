@@ -251,7 +251,9 @@ def apply_control_fact(state: State, run: RunState, fact: ControlFact) -> State:
     """Apply what a caller did to a run from outside, or why its driver released it."""
     match fact:
         case RunPaused():
-            return _apply_run_paused(state, run, fact)
+            if run.pause is not None:
+                raise_illegal_fact(fact, "the run is paused already")
+            return replace(state, run=replace(run, pause=fact))
         case RunContinued():
             return _apply_run_continued(state, run, fact)
         case RunReleased():
@@ -266,13 +268,6 @@ def apply_control_fact(state: State, run: RunState, fact: ControlFact) -> State:
             return state
         case AnswerCounted():
             return apply_answer_counted(state, fact)
-
-
-def _apply_run_paused(state: State, run: RunState, fact: RunPaused) -> State:
-    """Pause the run: it stops before its next request."""
-    if run.pause is not None:
-        raise_illegal_fact(fact, "the run is paused already")
-    return replace(state, run=replace(run, pause=fact))
 
 
 def _apply_run_continued(state: State, run: RunState, fact: RunContinued) -> State:

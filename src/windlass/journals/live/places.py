@@ -87,7 +87,10 @@ def connect_socket(folder: Path, name: str) -> socket.socket | None:
             connection.connect(address)
     except ConnectionRefusedError:
         connection.close()
-        _remove_stale(folder / name)
+        path = folder / name
+        with suppress(OSError):
+            if time.time() - path.lstat().st_mtime > STALE_AFTER_S:
+                path.unlink()
         return None
     except OSError:
         connection.close()
@@ -101,9 +104,3 @@ def remove_stale_sockets(own: Path) -> None:
         connection = connect_socket(own.parent, name) if name != own.name else None
         if connection is not None:
             connection.close()
-
-
-def _remove_stale(path: Path) -> None:
-    with suppress(OSError):
-        if time.time() - path.lstat().st_mtime > STALE_AFTER_S:
-            path.unlink()

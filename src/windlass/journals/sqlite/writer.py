@@ -189,7 +189,13 @@ class SqliteWriter:
                     results = self._run_scrubs(some) if wanted else self._run_changes(some)
                     outcomes += zip((job.done for job in some), results, strict=True)
                     del results, some
-            _deliver_outcomes(outcomes)
+            by_loop: defaultdict[asyncio.AbstractEventLoop, list[_JobOutcome]] = defaultdict(list)
+            for outcome in outcomes:
+                by_loop[outcome[0].get_loop()].append(outcome)
+            for loop, loop_outcomes in by_loop.items():
+                # call_soon_threadsafe raises if the loop is closed; then no waiter is left.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(_settle_futures, loop_outcomes)
             # An idle writer must not keep facts, futures or event loops alive.
             del jobs, appends, changes, outcomes
         if self._book is not None:
@@ -354,17 +360,6 @@ class SqliteWriter:
             result = self._as_failure(error)
         self._connection.execute("RELEASE change")
         return result
-
-
-def _deliver_outcomes(outcomes: Iterable[_JobOutcome]) -> None:
-    """Wake each event loop once, with all outcomes that belong to it."""
-    by_loop: defaultdict[asyncio.AbstractEventLoop, list[_JobOutcome]] = defaultdict(list)
-    for outcome in outcomes:
-        by_loop[outcome[0].get_loop()].append(outcome)
-    for loop, loop_outcomes in by_loop.items():
-        # call_soon_threadsafe raises if the loop is closed; then no waiter is left.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(_settle_futures, loop_outcomes)
 
 
 def _settle_futures(outcomes: Iterable[_JobOutcome]) -> None:

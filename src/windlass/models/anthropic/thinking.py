@@ -48,7 +48,10 @@ def thinking_settings(
     if forced or effort == "off":
         settings = _disabled_settings(family, version)
     else:
-        settings = _adaptive_settings(version)
+        thinking = {"type": "adaptive"}
+        if version >= _NO_SAMPLING:
+            thinking["display"] = "summarized"
+        settings = {"thinking": thinking}
     if effort != "off":
         settings["output_config"] = {"effort": effort}
     elif version >= _ON_BY_DEFAULT:
@@ -63,13 +66,6 @@ def _budget_settings(effort: Effort, output_max: int) -> dict[str, Any]:
     if budget < _BUDGET_MIN:
         return {}
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
-
-
-def _adaptive_settings(version: tuple[int, int]) -> dict[str, Any]:
-    thinking = {"type": "adaptive"}
-    if version >= _NO_SAMPLING:
-        thinking["display"] = "summarized"
-    return {"thinking": thinking}
 
 
 def _disabled_settings(family: str, version: tuple[int, int]) -> dict[str, Any]:

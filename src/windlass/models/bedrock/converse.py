@@ -13,7 +13,6 @@ from typing_extensions import override
 from windlass.core.messages import (
     CallOutcome,
     ContentPart,
-    FilePart,
     ImagePart,
     ThinkingPart,
     ToolCall,
@@ -213,14 +212,11 @@ class BedrockEncoder(BlockEncoder):
             return _text_block(f"{part.name}:\n{text}")
         else:
             return None
-        name = self._document_name(part)
-        return {"document": {"format": document_format, "name": name, "source": source}}
-
-    def _document_name(self, part: FilePart) -> str:
-        """Return a name of characters that the API accepts. No two documents may share one."""
+        # No two documents may share one.
         self._document_count += 1
         plain = re.sub(r"[^a-zA-Z0-9()\[\]-]+", " ", part.name).strip() or "document"
-        return f"{plain[: _NAME_CHARS_MAX - 8]} {self._document_count}"
+        name = f"{plain[: _NAME_CHARS_MAX - 8]} {self._document_count}"
+        return {"document": {"format": document_format, "name": name, "source": source}}
 
 
 def _text_block(text: str) -> JsonObject:

@@ -88,7 +88,10 @@ class HttpModel:
         # Attributes, because they are read several times in each step.
         self.info = info
         """The model's name, price and limits."""
-        self.quota_key = _name_quota(info, endpoint)
+        host = urlsplit(endpoint.target.url).netloc.rpartition("@")[2]
+        key = endpoint.key.reveal() if endpoint.key else ""
+        digest = hashlib.sha256(f"{host}\0{key}".encode()).hexdigest()[:12]
+        self.quota_key = f"{info.name}@{host}#{digest}"
         """Names the quota of its requests: providers count by key and by model."""
         self.dialect = dialect
         """The wire protocol that it speaks."""
@@ -286,11 +289,3 @@ class _PieceReader:
             raise error
         self._joiner = self._joiner or HalfJoiner()
         return self._joiner.join_pieces(self._reader.read_event(event, replaced))
-
-
-def _name_quota(info: ModelInfo, endpoint: ModelEndpoint) -> str:
-    """Return a name for the quota of a model; it differs for each key and does not reveal it."""
-    host = urlsplit(endpoint.target.url).netloc.rpartition("@")[2]
-    key = endpoint.key.reveal() if endpoint.key else ""
-    digest = hashlib.sha256(f"{host}\0{key}".encode()).hexdigest()[:12]
-    return f"{info.name}@{host}#{digest}"

@@ -77,7 +77,12 @@ class SseParser:
             if line.startswith(b"data:"):
                 self._data.append(line[6:] if line[5:6] == b" " else line[5:])
             elif line:
-                self._parse_field(line)
+                # Comments (with a leading colon), ids and retries are ignored.
+                field, _, value = line.partition(b":")
+                if field == b"event":
+                    self._name = value.removeprefix(b" ").decode("utf-8", "replace")
+                elif field == b"data":
+                    self._data.append(b"")
             elif self._data:
                 data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
                 if data:
@@ -87,11 +92,3 @@ class SseParser:
             else:
                 self._name = ""
         return events
-
-    def _parse_field(self, line: bytes) -> None:
-        """Parse any other field. Comments (with a leading colon), ids and retries are ignored."""
-        field, _, value = line.partition(b":")
-        if field == b"event":
-            self._name = value.removeprefix(b" ").decode("utf-8", "replace")
-        elif field == b"data":
-            self._data.append(b"")

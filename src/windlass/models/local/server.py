@@ -22,22 +22,18 @@ CACHE_MIB = 1_024
 
 def main() -> None:
     settings: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
-    _exit_with_parent(settings["parent"])
+    parent = settings["parent"]
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The parent may have ended before the call above.
+        if os.getppid() != parent:
+            os._exit(0)
     server = _start_server(settings)
     ready = json.dumps({"url": server.listening_address})
     print(ready, flush=True)  # noqa: T201 - the parent waits for it
     # The parent keeps stdin open and never writes again, so this returns when the parent has ended.
     sys.stdin.buffer.read()
     os._exit(0)
-
-
-def _exit_with_parent(parent: int) -> None:
-    """Let the kernel kill this process with its parent, even while a model is being loaded."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        # The parent may have ended before the call above.
-        if os.getppid() != parent:
-            os._exit(0)
 
 
 def _start_server(settings: dict[str, Any]) -> Any:  # noqa: ANN401 - its library has no types

@@ -77,7 +77,12 @@ class GrammarScan:
             case "string":
                 return self._decode_string(text)
             case "value":
-                return self._pass_value(text)
+                end = self._brackets.find_close(text)
+                if end is None:
+                    return text
+                self._mode = "rest"
+                # The last bracket closes the object around the answer.
+                return text[: end - 1]
             case "call":
                 self._body.append(text)
                 return ""
@@ -152,14 +157,6 @@ class GrammarScan:
                     decoded.append("\\")
                     text = text[1:]
         return "".join(decoded)
-
-    def _pass_value(self, text: str) -> str:
-        end = self._brackets.find_close(text)
-        if end is None:
-            return text
-        self._mode = "rest"
-        # The last bracket closes the object around the answer.
-        return text[: end - 1]
 
     def _finish_reply(self, stop: StopReason) -> list[ReplyPiece]:
         if self._mode == "head" and self._held.strip():

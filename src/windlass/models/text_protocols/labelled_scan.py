@@ -93,7 +93,10 @@ class LabelScan:
             self._add_content(text[: found.start()].rstrip(), out)
             self._close_section(out)
             label = found[0]
-            self._open_section(self._begin if label == THINK_END else self._labels[label])
+            section = self._begin if label == THINK_END else self._labels[label]
+            self._section = section
+            self._started = False
+            self._body = []
             self._awaits_colon = label in self._format.labels and not label.endswith(":")
             text = text[found.end() :]
             # Behind `</think>` a line begins; behind any other label it has begun.
@@ -129,11 +132,6 @@ class LabelScan:
             if any(label.startswith(text[at:]) for label in labels):
                 return len(text[:at].rstrip())
         return len(text.rstrip())
-
-    def _open_section(self, section: Section) -> None:
-        self._section = section
-        self._started = False
-        self._body = []
 
     def _add_content(self, text: str, out: list[ReplyPiece]) -> None:
         if not self._started:

@@ -106,7 +106,11 @@ class PlainCallScan:
         shown: list[str] = []
         while text and not self.done:
             if self._found:
-                text = self._hold_rest(text)
+                self._held.append(text)
+                # A reply that must be one call has nothing behind it but the end of a fence.
+                if not self._anywhere and text.strip(_LAYOUT_BEHIND_CALL):
+                    self.done = True
+                text = ""
             elif self._head is not None:
                 text = self._follow_object(text, shown)
             else:
@@ -165,13 +169,6 @@ class PlainCallScan:
         else:
             self.done = True
         return text[end:]
-
-    def _hold_rest(self, text: str) -> str:
-        self._held.append(text)
-        # A reply that must be one call has nothing behind it but the end of a fence.
-        if not self._anywhere and text.strip(_LAYOUT_BEHIND_CALL):
-            self.done = True
-        return ""
 
     def _release_text(self) -> list[ReplyPiece]:
         self.done = True

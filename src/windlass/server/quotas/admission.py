@@ -181,7 +181,7 @@ class QuotaBook:
     async def _count_start(
         self, records: SharedRecords, quota: Quota, caller: str, session: str
     ) -> None:
-        name = _use_name(quota, caller)
+        name = f"{quota.name}/{_caller_digest(caller)}"
         for _ in range(CONFLICTS_MAX):
             record = await records.get_record(USE_KIND, name)
             use = QuotaUse() if record is None else msgspec.json.decode(record.data, type=QuotaUse)
@@ -277,10 +277,6 @@ async def forget_caller(journal: Journal, caller: str) -> None:
             if record.name.endswith(f"/{_caller_digest(caller)}"):
                 await journal.delete_record(USE_KIND, record.name)
         after = page[-1].name
-
-
-def _use_name(quota: Quota, caller: str) -> str:
-    return f"{quota.name}/{_caller_digest(caller)}"
 
 
 def _caller_digest(caller: str) -> str:

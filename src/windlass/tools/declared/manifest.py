@@ -104,7 +104,12 @@ def _load_yaml(text: str) -> object:
 
 def _make_tool(entry: DeclaredTool, file: Path, secrets: SecretLookup) -> Tool[..., Any]:
     where = f"{file}: tool {entry.name!r}"
-    _check_action(entry, where)
+    if (entry.http is None) == (entry.command is None):
+        raise ConfigError(f"{where}: give it either [tool.http] or [tool.command]")
+    if entry.command is not None:
+        _check_command(entry.command, where)
+    if entry.http is not None:
+        _check_http(entry.http, where)
     command, http = entry.command, entry.http
 
     async def run(**arguments: Any) -> str:  # noqa: ANN401 - the parameters are in the schema
@@ -126,15 +131,6 @@ def _make_tool(entry: DeclaredTool, file: Path, secrets: SecretLookup) -> Tool[.
     known = cast("Mapping[str, Any]", made.spec.parameters.get("properties", {}))
     check_names(msgspec.to_builtins(entry.command or entry.http), known, where)
     return made
-
-
-def _check_action(entry: DeclaredTool, where: str) -> None:
-    if (entry.http is None) == (entry.command is None):
-        raise ConfigError(f"{where}: give it either [tool.http] or [tool.command]")
-    if entry.command is not None:
-        _check_command(entry.command, where)
-    if entry.http is not None:
-        _check_http(entry.http, where)
 
 
 def _check_command(command: CommandAction, where: str) -> None:

@@ -177,14 +177,10 @@ class Workspace:
             return path, []
 
 
-def _join_path(folder: str, name: str) -> str:
-    return name if folder == "." else f"{folder}/{name}"
-
-
 def _walk_order(folder: str, entries: _Entries, skip: Collection[str]) -> _Entries:
     """Return the entries to walk in reverse order, because they are taken from the end."""
     return [
-        (_join_path(folder, name), kind)
+        ((name if folder == "." else f"{folder}/{name}"), kind)
         for name, kind in reversed(entries)
         if kind == "file" or (kind == "folder" and name not in skip)
     ]

@@ -135,7 +135,9 @@ class PendingEvents:
         if _has_few_values(unit):
             return unit
         lines = _LINE_END.split(unit)
-        message = b"\n".join(_read_value(line) for line in lines if _is_data(line))
+        message = b"\n".join(
+            line.partition(b":")[2].removeprefix(b" ") for line in lines if _is_data(line)
+        )
         taken = await bound_message(message)
         if taken == message:
             return unit
@@ -154,10 +156,6 @@ def _has_few_values(data: bytes) -> bool:
 
 def _is_data(line: bytes) -> bool:
     return line.partition(b":")[0] == b"data"
-
-
-def _read_value(line: bytes) -> bytes:
-    return line.partition(b":")[2].removeprefix(b" ")
 
 
 class HttpErrors:

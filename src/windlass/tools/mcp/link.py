@@ -174,7 +174,10 @@ class McpLink:
         Raises ToolUnavailable if the server cannot be reached or the connection broke, and
         ConfigError if the extra is not installed or the server refuses the connection.
         """
-        await _require_sdk()
+        if "mcp" not in sys.modules:
+            # The import takes about a second; in a thread it does not block the event loop.
+            await asyncio.to_thread(_import_sdk)
+        _import_sdk()
         from mcp import MCPError  # noqa: PLC0415 - of the extra
 
         errors = record_errors()
@@ -280,13 +283,6 @@ class McpLink:
             # What the server was sent, it may repeat.
             return MCPError(error.code, self._keeper.mask.mask_text(error.message))
         return error
-
-
-async def _require_sdk() -> None:
-    if "mcp" not in sys.modules:
-        # The import takes about a second; in a thread it does not block the event loop.
-        await asyncio.to_thread(_import_sdk)
-    _import_sdk()
 
 
 def _import_sdk() -> None:

@@ -26,7 +26,7 @@ from windlass.tools.child_process import close_pipes, wait_for_exit
 from windlass.tools.helper_programs import absolute_entries
 from windlass.tools.mcp.config import ANSWER_BYTES_MAX, McpStdio
 from windlass.tools.mcp.message_bounds import bound_message, find_request_id
-from windlass.tools.processes import ProcessInfo, find_descendants
+from windlass.tools.processes import find_descendants
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -96,17 +96,14 @@ class ServerProcess:
                 self._signal_group(signal.SIGTERM)
                 await wait_for_exit(self._process, STOP_STEP_S)
         finally:
-            self._kill_all(descendants)
+            self._signal_group(signal.SIGKILL)
+            for process in descendants:  # Those that left the group.
+                process.send_signal(signal.SIGKILL)
+            if self._lifeline >= 0:
+                os.close(self._lifeline)
+                self._lifeline = -1
         await wait_for_exit(self._process, EXIT_CODE_S)
         close_pipes(self._process)
-
-    def _kill_all(self, descendants: list[ProcessInfo]) -> None:
-        self._signal_group(signal.SIGKILL)
-        for process in descendants:  # Those that left the group.
-            process.send_signal(signal.SIGKILL)
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
 
     def _signal_group(self, number: signal.Signals) -> None:
         # Without the lifeline the guard is gone, and the group's id may be another group's.

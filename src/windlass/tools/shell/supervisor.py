@@ -151,16 +151,14 @@ class CommandSupervisor:
         if self._order.wrapped:
             _leave_keyring()
         if self._order.filter_hex:
-            self._offer_filter(bytes.fromhex(self._order.filter_hex))
+            data = bytes.fromhex(self._order.filter_hex)
+            # A pipe holds all of it.
+            reader, writer = os.pipe()
+            os.write(writer, data)
+            os.close(writer)
+            os.dup2(reader, FILTER_FD)
         os.chdir(self._order.cwd)
         os.execve(self._order.argv[0], self._order.argv, self._order.env)  # noqa: S606 - no shell
-
-    def _offer_filter(self, data: bytes) -> None:
-        """In the child: let the wrapper read the filter. A pipe holds all of it."""
-        reader, writer = os.pipe()
-        os.write(writer, data)
-        os.close(writer)
-        os.dup2(reader, FILTER_FD)
 
     def _wait_for_cause(self) -> str:
         """Wait for a reason to end the command, and return it as an `EndCause`."""

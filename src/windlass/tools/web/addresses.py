@@ -78,14 +78,13 @@ class AllowedHosts:
             return
         for address in addresses:
             found = ipaddress.ip_address(address)
-            if not is_public_address(found) and not self._is_allowed(found, port):
+            if not is_public_address(found) and not any(
+                found in network and at in (None, port) for network, at in self._networks
+            ):
                 raise ModelRetry(
                     f"{host!r} is at {address}, which is not a public address. "
                     "Only the public internet can be fetched from."
                 )
-
-    def _is_allowed(self, address: Address, port: int) -> bool:
-        return any(address in network and at in (None, port) for network, at in self._networks)
 
 
 def _split_host_port(entry: str) -> tuple[str, int | None]:
