@@ -252,6 +252,28 @@ async def test_a_closed_journal_leaves_no_attempt_behind(
         assert not [task for task in asyncio.all_tasks() - before if "_reconnect" in repr(task)]
 
 
+def test_an_event_loop_that_ends_leaves_no_attempt_behind(dsn: str) -> None:
+    """C1: also if it ends while a statement is under way and its journal is still open."""
+
+    async def end_in_the_middle() -> DirectConnection:
+        await journal.lease("s")
+        direct = journal._resources.for_running_loop().direct
+        sleeping = asyncio.Event()
+
+        async def sleep(server: Any) -> None:
+            sleeping.set()
+            await server.execute("SELECT pg_sleep(60)")
+
+        direct.start_task(direct.run(sleep))
+        await sleeping.wait()
+        return direct
+
+    journal = PostgresJournal(dsn)
+    direct = asyncio.run(end_in_the_middle())
+    journal.close()
+    assert not direct._tasks
+
+
 async def _is_lost(direct: DirectConnection) -> bool:
     return direct._server is None
 

@@ -57,7 +57,10 @@ class DirectConnection:
                     is_over = isinstance(error, WindlassError) or is_server_answer(error)
                     if is_connection_lost(error) or not is_over:
                         self.pool.drop_connection(server)
-                        self._on_connection_lost(server)
+                        # Only the end of the event loop or of the journal cancels this, and a
+                        # task that begins then would be left behind.
+                        is_ending = isinstance(error, asyncio.CancelledError)
+                        self._on_connection_lost(server, reconnect=not is_ending)
                     raise
 
         return await asyncio.shield(self.start_task(self.pool.retry_while_transient(attempt)))
@@ -132,13 +135,13 @@ class DirectConnection:
             self._was_open = True
         return self._server
 
-    def _on_connection_lost(self, server: object) -> None:
+    def _on_connection_lost(self, server: object, *, reconnect: bool = True) -> None:
         if server is not self._server:
             return
         self._server = None
         for call in self.on_lost:
             call()
-        if self._locks and not self.pool.is_closed:
+        if reconnect and self._locks and not self.pool.is_closed:
             self.start_task(self._reconnect())
 
     async def _reconnect(self) -> None:
