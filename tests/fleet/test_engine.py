@@ -149,7 +149,8 @@ async def test_a_cancel_before_a_run_begins_refuses_its_prompt(tmp_path: Path) -
         assert await fleet.engine.cancel(handle.session)
         async with fleet.working(agent):
             try:
-                assert (await handle.result()).reason == "cancelled in the engine"
+                # The reason reaches a driver, and a run that had none is ended without it.
+                assert (await handle.result()).outcome == "cancelled"
             except MailRejected as error:
                 assert "cancelled in the engine" in str(error)  # noqa: PT017 - one of two ways
 

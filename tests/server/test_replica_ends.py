@@ -30,6 +30,7 @@ from a2a.types.a2a_pb2 import (
     SubscribeToTaskRequest,
     TaskState,
 )
+from a2a.utils.errors import UnsupportedOperationError
 
 from ag_ui_client import AgUiClient
 from mcp_raw_client import RawClient
@@ -180,8 +181,10 @@ async def use_a2a(at: Replicas) -> None:
                     if item.HasField("task"):
                         task = item.task.id
             else:
-                async for _ in peer.subscribe(SubscribeToTaskRequest(id=task)):
-                    pass
+                # A task that has ended meanwhile is read, and not subscribed to.
+                with suppress(UnsupportedOperationError):
+                    async for _ in peer.subscribe(SubscribeToTaskRequest(id=task)):
+                        pass
             return TaskState.Name((await read_task()).status.state) == "TASK_STATE_COMPLETED"
 
         async def read_task() -> Any:

@@ -63,7 +63,9 @@ class DirectConnection:
                         self._on_connection_lost(server, reconnect=not is_ending)
                     raise
 
-        return await asyncio.shield(self.start_task(self.pool.retry_while_transient(attempt)))
+        task = self.start_task(self.pool.retry_while_transient(attempt))
+        task.add_done_callback(_take_error)
+        return await asyncio.shield(task)
 
     async def listen_to(self, channel: str, callback: Callable[..., None]) -> None:
         """Call back for each notification on a channel, also once the connection was replaced.
@@ -147,6 +149,12 @@ class DirectConnection:
     async def _reconnect(self) -> None:
         with suppress(WindlassError):
             await self.run(_do_nothing)
+
+
+def _take_error(task: asyncio.Task[Any]) -> None:
+    """Let asyncio report no error of work whose caller has left: that caller does not need it."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _do_nothing(_server: PostgresConnection) -> None:

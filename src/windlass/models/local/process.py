@@ -115,6 +115,8 @@ def _run_process(weights: LocalWeights, start: _ServerStart, log: IO[bytes]) -> 
     # The process has a session of its own, so that Ctrl-C in a terminal reaches only the runtime.
     with subprocess.Popen(  # noqa: S603 - our own program; its settings are not in the command
         [sys.executable, "-P", str(_SERVER_PROGRAM)],
+        # What a buffer could not write would be written again, and fail again, at its end.
+        bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
