@@ -1,6 +1,5 @@
 """A real transaction pooler in front of the Postgres server of the tests: pgbouncer."""
 
-import functools
 import os
 import shutil
 import subprocess
@@ -21,11 +20,17 @@ SERVER_CONNECTIONS = 3
 _running: list[tuple[subprocess.Popen[bytes], Path]] = []
 
 
-@functools.cache
+def has_pooler_died() -> bool:
+    """Whether the pooler ended by itself: 1.18 may, of a client that leaves while it signs in."""
+    return _running[-1][0].poll() is not None
+
+
 def start_pooler() -> Path:
-    """Return the folder of the pooler's socket. It is started at its first use, or skips."""
+    """Return the folder of the pooler's socket. It is started if none runs, or skips."""
     if PROGRAM is None:
         pytest.skip("needs pgbouncer: make pooler")
+    if _running and not has_pooler_died():
+        return _running[-1][1]
     server = start_server()
     folder = Path(tempfile.mkdtemp(prefix="windlass-pooler-"))
     settings = folder / "pgbouncer.ini"
