@@ -269,6 +269,10 @@ async def test_a_prompt_that_is_none_is_refused_in_words(prompt: Broken) -> None
 HALF = "half \ud83d of an emoji"
 
 
+def go() -> str:
+    return "gone"
+
+
 @pytest.mark.parametrize(
     ("name", "use"),
     [
@@ -283,6 +287,10 @@ HALF = "half \ud83d of an emoji"
             "instructions",
             lambda: Agent(ScriptedModel([]), instructions=lambda _: HALF).run_sync("Go."),
         ),
+        ("prompt", lambda: Agent(ScriptedModel([])).run_sync(["Go.", HALF])),
+        ("context", lambda: Agent(ScriptedModel([])).run_sync("Go.", context={"user": HALF})),
+        ("description", lambda: Agent(ScriptedModel([]), tools=[tool(go, description=HALF)])),
+        ("model", lambda: Agent(HALF, key="k")),
         ("by", lambda: asyncio.run(Agent(ScriptedModel([])).steer("s", "Go.", by=HALF))),
     ],
 )

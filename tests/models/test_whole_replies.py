@@ -108,8 +108,8 @@ REPLIES: dict[str, tuple[object, object]] = {
 }
 
 
-def whole(body: object) -> WireAnswer:
-    return stream_answer(msgspec.json.encode(body), content_type="application/json")
+def whole(body: object, content_type: str = "application/json") -> WireAnswer:
+    return stream_answer(msgspec.json.encode(body), content_type=content_type)
 
 
 @pytest.fixture(autouse=True)
@@ -172,6 +172,24 @@ async def test_json_of_another_shape_is_a_clear_error(
             await agent_at(model, server, clock).run("Hello?")
         assert len(server.requests) == 1
     assert failed.value.fault.kind == "bad_request"
+
+
+@pytest.mark.parametrize("content_type", ["text/event-stream", "text/plain", ""])
+async def test_a_whole_reply_that_is_labelled_as_a_stream_is_read(
+    content_type: str, clock: VirtualClock
+) -> None:
+    """S16: it costs one request. What is not a reply is named, with its own error if it has one."""
+    reply = chat({"role": "assistant", "content": "Seen."}, "stop")
+    refused = {"error": {"message": "no such key", "type": "authentication_error"}}
+    bodies = (reply, {"hello": "world"}, refused)
+    async with FaultServer(*(whole(body, content_type) for body in bodies)) as server:
+        agent = agent_at("openai-compatible:m", server, clock)
+        assert (await agent.run("What is there?")).text == "Seen."
+        with pytest.raises(FailedByModel, match="application/json instead of an event stream"):
+            await agent.run("And now?")
+        with pytest.raises(FailedByModel, match="no such key"):
+            await agent.run("And now?")
+        assert len(server.requests) == 3
 
 
 async def test_an_error_in_a_successful_response_is_an_error(clock: VirtualClock) -> None:

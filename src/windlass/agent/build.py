@@ -226,7 +226,7 @@ def _build_world(
         blobs=_blobs_only(journal),
         clock=clock,
         timeouts=timeouts,
-        schemas={spec.name: JsonSchema(spec.parameters) for spec in _all_specs(toolbox)},
+        schemas={spec.name: _compile_schema(spec) for spec in _all_specs(toolbox)},
         check_output=None if output.is_text else output.describe_mismatch,
         recall=options.get("knowledge"),
         governor=_build_governor(options, journal),
@@ -246,6 +246,11 @@ def _build_governor(options: AgentOptions, journal: Journal) -> ProviderGovernor
 def _all_specs(tools: Tools) -> tuple[ToolSpec, ...]:
     """Return the tools that are offered to a model, and those that undo calls of them."""
     return (*tools.specs, *(tools.undo_specs if isinstance(tools, UndoableTools) else ()))
+
+
+def _compile_schema(spec: ToolSpec) -> JsonSchema:
+    check_text(f"tool {spec.name!r}: description", spec.description)
+    return JsonSchema(spec.parameters)
 
 
 def _open_journal(given: GivenJournal | str | None, clock: Clock) -> Journal:

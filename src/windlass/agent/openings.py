@@ -48,7 +48,13 @@ from windlass.core.fold.queueing import find_start
 from windlass.core.limits import Budget, Limits, tighten_limits
 from windlass.core.messages import ContentPart, Label, Message, TextPart, UserMessage
 from windlass.core.rate_limits import PRIORITY_KEY
-from windlass.core.session_summary import TAGS_KEY, check_session, check_tags, check_text
+from windlass.core.session_summary import (
+    TAGS_KEY,
+    check_session,
+    check_tags,
+    check_text,
+    describe_half,
+)
 from windlass.core.setup import LoopPolicy, Setup, describe_drift
 from windlass.core.state import State
 from windlass.core.suggestions import suggest_names
@@ -232,6 +238,8 @@ class RunOpenings:
             context = {**context, TAGS_KEY: check_tags(tags)}
         try:
             return msgspec.json.decode(msgspec.json.encode(context), type=dict[str, Any])
+        except UnicodeEncodeError as error:
+            raise ConfigError(describe_half("context", error)) from None
         except (TypeError, ValueError, RecursionError) as error:
             raise ConfigError(
                 f"context must be plain data (str, int, float, bool, None, list, dict): {error}"

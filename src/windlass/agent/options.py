@@ -19,6 +19,7 @@ from windlass.core.limits import Budget, Limits, SessionLimits
 from windlass.core.messages import ContentPart, Label, Message, TextPart
 from windlass.core.secrets.mask import VALUE_CHARS_MIN, Mask
 from windlass.core.secrets.secret import Secret
+from windlass.core.session_summary import describe_half
 from windlass.core.setup import Compaction, Hydration, LoopPolicy, Price, RetryPolicy
 from windlass.core.suggestions import suggest_names
 from windlass.environ import find_secrets, read_dotenv, read_process_environment
@@ -252,8 +253,9 @@ def check_prompt(prompt: PromptInput) -> tuple[ContentPart, ...]:
         else:
             parts = tuple(TextPart(part) if isinstance(part, str) else part for part in prompt)
         msgspec.convert(msgspec.to_builtins(parts), type=tuple[ContentPart, ...])
-        # Not all text can be encoded, for example half of a surrogate pair.
         msgspec.json.encode(parts)
+    except UnicodeEncodeError as error:
+        raise ConfigError(describe_half("prompt", error)) from None
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"the prompt must be a str, or a list of strings and parts: {error}"

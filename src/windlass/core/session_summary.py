@@ -209,11 +209,14 @@ def check_text(name: str, text: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise ConfigError(
-                f"{name}= cannot be recorded: it has half of a character at {error.start} "
-                f"({text[error.start]!r})"
-            ) from None
+            raise ConfigError(describe_half(name, error)) from None
     return text
+
+
+def describe_half(name: str, error: UnicodeEncodeError) -> str:
+    """Say where a text that a caller gave as `name` has half of a surrogate pair."""
+    half = error.object[error.start]
+    return f"{name}= cannot be recorded: it has half of a character at {error.start} ({half!r})"
 
 
 PAGE_SESSIONS = 50

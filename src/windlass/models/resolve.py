@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import windlass.models.lazy_providers as providers
 from windlass.core.errors import ConfigError
 from windlass.core.secrets.secret import Secret
+from windlass.core.session_summary import check_text
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.suggestions import suggest_names
 from windlass.environ import read_environment
@@ -73,7 +74,7 @@ def resolve_model(  # noqa: PLR0913 - keywords with defaults, as an agent has th
         return providers.build_local_model(
             local_name, environ=environ, options=options, timeouts=timeouts, info=info
         )
-    provider, model = split_model_name(name)
+    provider, model = split_model_name(check_text("model", name))
     vendor = _find_vendor(name, provider)
     url = _choose_base_url(provider, vendor, base_url, environ)
     if info is None and url == vendor.url.rstrip("/"):

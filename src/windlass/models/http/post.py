@@ -88,25 +88,25 @@ async def post_sse(
 ) -> AsyncGenerator[Sequence[SseEvent]]:
     """Send the body; yield STREAM_OPENED, then the events of each read. Connecting has a limit."""
     progress = progress or ReplyProgress()
-    if signer is not None:
-        headers = {**headers, **await signer.sign_request(url, body)}
+    signed = await signer.sign_request(url, body) if signer is not None else {}
+    headers = {"Accept": "text/event-stream", **headers, **signed}
     began_at = asyncio.get_running_loop().time()
     try:
-        sent = {"Accept": "text/event-stream", **headers}
         response = await send_request(
-            "POST", url, headers=sent, body=body, proxy=proxy, connect_s=timeouts.connect_s
+            "POST", url, headers=headers, body=body, proxy=proxy, connect_s=timeouts.connect_s
         )
         try:
-            progress.limits = read_rate_limits(response.headers)
             whole_reply = await _read_whole_reply(response, progress, target)
             yield STREAM_OPENED
-            if whole_reply:
-                yield whole_reply
             parser = progress.new_parser()
-            while chunk := await _read_chunk(response, progress):
+            chunk = await _read_chunk(response, progress)
+            if chunk.lstrip().startswith(b"{"):  # No line of a stream begins like this.
+                whole_reply = await _read_mislabelled_reply(chunk, response, progress, target)
+            while chunk and not whole_reply:
                 if events := parser.feed(chunk):
                     yield events
-            if events := parser.finish():
+                chunk = await _read_chunk(response, progress)
+            if events := whole_reply or parser.finish():
                 yield events
         finally:
             _leave_response(response, reply_ended=progress.ended)
@@ -172,6 +172,7 @@ async def _read_whole_reply(
     Some servers, gateways and caches ignore that a stream was asked for. The reply is paid for, and
     it says the same. Raises ModelError for a response that is neither.
     """
+    progress.limits = read_rate_limits(response.headers)
     content_type = _content_type(response)
     is_ok = response.status in _STATUS_OK
     if is_ok and content_type in _STREAM_TYPES:
@@ -181,7 +182,22 @@ async def _read_whole_reply(
     events = progress.split_reply(body) if is_json and progress.split_reply is not None else None
     if events is not None:
         return events
-    raise _refusal_error(response, body, target)
+    raise _refusal_error(response, body, target, content_type)
+
+
+async def _read_mislabelled_reply(
+    first_chunk: bytes, response: Response, progress: ReplyProgress, target: RequestTarget
+) -> Sequence[SseEvent]:
+    """Return the events of a JSON document that was sent with the content type of a stream.
+
+    Proxies do this if they copy the `Accept` header of the request. Raises ModelError if the
+    document is not a reply.
+    """
+    body = first_chunk + await _read_body(response, WHOLE_REPLY_BYTES_MAX)
+    events = progress.split_reply(body) if progress.split_reply is not None else None
+    if events is None:
+        raise _refusal_error(response, body, target, "application/json")
+    return events
 
 
 async def _read_body(response: Response, bytes_max: int) -> bytes:
@@ -191,11 +207,12 @@ async def _read_body(response: Response, bytes_max: int) -> bytes:
     return bytes(body[:bytes_max])
 
 
-def _refusal_error(response: Response, body: bytes, target: RequestTarget) -> ModelError:
+def _refusal_error(
+    response: Response, body: bytes, target: RequestTarget, content_type: str
+) -> ModelError:
     """Return the error for a response that is not an event stream."""
     if response.status not in _STATUS_OK:
         return error_from_response(response.status, response.headers, body, target)
-    content_type = _content_type(response)
     if content_type.endswith("json") and b'"error"' in body:
         return error_from_stream(body, target)
     kind = "a web page" if content_type == "text/html" else content_type
