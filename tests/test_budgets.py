@@ -45,7 +45,7 @@ PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
     "agent": (8_510, 37),
     "cli": (13_500, 84),
     "client": (640, 4),
-    "core": (15_700, 79),
+    "core": (15_900, 80),
     "evaluation": (6_050, 28),
     "fleet": (1_340, 7),
     "gates": (4_190, 24),

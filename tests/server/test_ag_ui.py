@@ -420,7 +420,7 @@ async def test_a_thread_of_another_caller_is_another_thread() -> None:
 
 async def test_an_agent_tells_what_it_can_do() -> None:
     async with run_service(Agent(ScriptedModel([]), name="helper", tools=[look])) as running:
-        http = await running.make_client()
+        http = await running.make_client("", ("admin",))
         told = (await http.get("/ag-ui/helper")).data
         AgentCapabilities.model_validate(told)
         assert [item["name"] for item in told["tools"]["items"]] == ["look"]

@@ -136,7 +136,7 @@ async def test_a_question_has_all_that_a_person_decides_about() -> None:
         assert (question["session"], question["root"]) == (session, session)
         assert (question["tool"], question["arguments"]) == ("send", {"text": "hello"})
         assert (question["agent"], question["title"]) == ("helper", "Send it.")
-        assert (question["effect"], question["rule"]) == ("write", "ask: default ask")
+        assert (question["effect"], question["rule"]) == ("write", "")
         assert question["digest"]
         assert question["asked_at"] > 0
         [row] = found["latest"]["sessions"]

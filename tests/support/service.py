@@ -146,9 +146,19 @@ async def run_service(
     rules: AccessRules | None = None,
     outside: OutsideSettings | None = None,
     workspace: WorkspaceMode = "per-caller",
+    contexts: Mapping[str, Mapping[str, Any]] | None = None,
+    shows: Collection[str] = (),
 ) -> AsyncGenerator[RunningService]:
     """Run a service without a socket."""
-    served = Service(agents, journal=journal, limits=limits, outside=outside, workspace=workspace)
+    served = Service(
+        agents,
+        journal=journal,
+        limits=limits,
+        outside=outside,
+        workspace=workspace,
+        contexts=contexts,
+        shows=shows,
+    )
     async with served as service:
         yield RunningService(service, Dispatcher(service, rules=rules))
 

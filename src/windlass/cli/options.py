@@ -11,6 +11,7 @@ import click
 
 from windlass.cli.session_picker import PICK
 from windlass.cli.trust import trust_option
+from windlass.core.disclosure import AGENT_PARTS
 from windlass.core.errors import ConfigError
 from windlass.project.files import read_failure
 from windlass.project.settings import (
@@ -189,6 +190,19 @@ drain_option = click.option(
     metavar="SECONDS",
     help="Seconds that replies and calls under way get to finish after SIGTERM.",
 )
+
+
+def show_option(summary: str) -> Callable[[CommandT], CommandT]:
+    """What callers see of agents."""
+    names = (*AGENT_PARTS, "all")
+    return click.option(
+        "--show",
+        "shows",
+        multiple=True,
+        type=click.Choice(names),
+        metavar="PART",
+        help=f"{summary}: {', '.join(AGENT_PARTS)}, or all.",
+    )
 
 
 def log_option(summary: str) -> Callable[[CommandT], CommandT]:

@@ -18,6 +18,7 @@ from windlass.cli.options import (
     drain_option,
     limit_options,
     log_option,
+    show_option,
     workspace_options,
 )
 from windlass.core.errors import ConfigError
@@ -128,6 +129,7 @@ Examples:
     help="Seconds between SIGTERM, which ends readiness, and the last request.",
 )
 @drain_option
+@show_option("What callers see of an agent, besides what it says; repeatable")
 @log_option("How requests are logged, on standard error.")
 @agent_options
 @limit_options
@@ -153,6 +155,8 @@ def serve(
 
     async def run() -> None:
         if source.service is not None:
+            if given["shows"]:
+                raise ConfigError(f"{target} is a service: give it shows=… instead of --show")
             _agree_on_outside(source.service, outside)
             await _serve_service(source.service, options, entry)
             return
@@ -163,6 +167,7 @@ def serve(
                 drives=drives,
                 engine=placing,
                 limits=ServiceLimits(drain_s=given["drain"]),
+                shows=given["shows"],
             )
             await _serve_service(service, options, entry)
 

@@ -7,9 +7,10 @@ import click
 
 from windlass.agent.folder_store import FolderStore
 from windlass.cli.journal_option import journal_option, key_options, read_keys, run_on_journal
-from windlass.cli.options import read_duration
+from windlass.cli.options import read_duration, show_option
 from windlass.cli.resource_commands import ResourceCommands
 from windlass.cli.session_picker import format_age
+from windlass.core.disclosure import check_parts
 from windlass.core.phrases import format_count
 from windlass.environ import find_login_name
 from windlass.journals.wording import show_journal_name
@@ -273,17 +274,19 @@ def erase(name: str, runs: RunFate, yes: bool, place: str, **given: Any) -> None
 @caller.command(short_help="Write all that is kept about a caller into a file.")
 @click.argument("name")
 @click.option("-o", "--output", default="-", metavar="FILE", help="The file; by default, stdout.")
+@show_option("What the file has of agents, besides what was said")
 @journal_option
-def export(name: str, output: str, place: str) -> None:
+def export(name: str, output: str, shows: tuple[str, ...], place: str) -> None:
     """Write all that is kept about a caller as a tar file.
 
     It has the sessions, the records of services as JSON, the uploads, and the files of the caller's
-    folder if this machine has it. It has no secrets.
+    folder if this machine has it. It has no secrets, and of agents only what is to be shown.
     """
+    parts = check_parts(shows)
 
     async def work(journal: ManagedJournal) -> None:
         with click.open_file(output, "wb", atomic=output != "-") as file:
-            async for piece in export_caller(journal, name, _open_folders()):
+            async for piece in export_caller(journal, name, _open_folders(), parts):
                 file.write(piece)
 
     run_on_journal(place, work)

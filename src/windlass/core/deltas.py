@@ -36,6 +36,8 @@ class PlacedEvent(
 
     The wall clock was set, the machine slept, or another process wrote the fact before.
     """
+    hidden: tuple[str, ...] = ()
+    """The fields that a viewer does not see (`core/disclosure.py`). No journal hides any."""
 
     @property
     def place(self) -> str:
@@ -114,7 +116,7 @@ class AttemptDiscarded(PlacedEvent, frozen=True, tag="AttemptDiscarded"):
 
     step: int
     attempt: int
-    reason: str
+    reason: str = ""
 
 
 class AttemptRetrying(PlacedEvent, frozen=True, tag="Retrying"):
@@ -123,7 +125,7 @@ class AttemptRetrying(PlacedEvent, frozen=True, tag="Retrying"):
     step: int
     attempt: int
     wait_s: float
-    reason: str
+    reason: str = ""
 
 
 class StreamStalled(PlacedEvent, frozen=True, tag="Stalled"):

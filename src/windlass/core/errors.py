@@ -91,6 +91,13 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds that the provider asked to wait."""
     note: str = ""
     """A note for the model before it is asked again, if the fault is a mistake of its own."""
+    address: str = ""
+    """Where the request went, if the message names it: a service does not show it to callers."""
+
+    @property
+    def is_of_host(self) -> bool:
+        """Whether its words come from the process or its disk, and may name files."""
+        return self.kind in ("journal", "bug")
 
 
 class WindlassError(Exception):
@@ -124,16 +131,18 @@ class ModelError(WindlassError):
         retry_after_s: float | None = None,
         limits: RateLimits | None = None,
         note: str = "",
+        address: str = "",
     ) -> None:
         """Build the error. `retryable` follows from the kind, unless it is given.
 
         `limits` is what the response said about the provider's rate limits. `note` is for the
         model, if the error is a mistake of its own: it reads it before it is asked again.
+        `address` is where the request went, if the message names it.
         """
         super().__init__(message)
         if retryable is None:
             retryable = kind in RETRYABLE_KINDS
-        self.fault = Fault(kind, message, retryable, retry_after_s, note)
+        self.fault = Fault(kind, message, retryable, retry_after_s, note, address)
         self.limits = limits
 
 

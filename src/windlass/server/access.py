@@ -81,6 +81,14 @@ class Caller(msgspec.Struct, frozen=True):
         return "admin" in self.roles
 
     @property
+    def sees_agents(self) -> bool:
+        """Whether the caller sees all of an agent: an admin, or the person whose machine this is.
+
+        Others see what the operator shows (`core/disclosure.py`).
+        """
+        return self.is_admin or not self.name
+
+    @property
     def author(self) -> str:
         """Who is recorded as the author of answers and messages."""
         return self.person or self.name or "owner"

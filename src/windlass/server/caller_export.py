@@ -17,6 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from windlass.agent.folder_store import FolderStore
+from windlass.core.disclosure import NOTHING, AgentPart, show_event
 from windlass.core.errors import JournalCorrupt, NothingToDo
 from windlass.core.work_folder import name_folder
 from windlass.evaluation.stored_reports import list_evaluations
@@ -38,11 +39,15 @@ SECRET_FIELDS = ("hash", "page_hash", "secret", "headers", "former_secret")
 
 
 async def export_caller(
-    journal: Journal, caller: str, folders: FolderStore | None = None
+    journal: Journal,
+    caller: str,
+    folders: FolderStore | None = None,
+    parts: frozenset[AgentPart] = NOTHING,
 ) -> AsyncGenerator[bytes]:
     """Yield a tar file with all that is kept about a caller, piece by piece.
 
-    Raises ConfigError if this cannot be the name of a caller.
+    `parts`: what it has of agents, whose instructions are not about the caller. Raises
+    ConfigError if this cannot be the name of a caller.
     """
     check_caller_name(caller)
     about = {"format": FORMAT, "caller": caller, "at": time.time()}
@@ -54,7 +59,7 @@ async def export_caller(
         with suppress(NothingToDo):
             data = await uploads.read_data(upload)
             yield _make_member(f"uploads/{upload.name}-{quote(upload.file_name, safe='')}", data)
-    async for piece in _export_sessions(journal, caller):
+    async for piece in _export_sessions(journal, caller, parts):
         yield piece
     if folders is not None:
         for name, data in _list_files(folders.root / name_folder(caller)):
@@ -78,14 +83,16 @@ async def _list_records(
     yield "evaluations", _as_dicts(await list_evaluations(journal, caller))
 
 
-async def _export_sessions(journal: Journal, caller: str) -> AsyncGenerator[bytes]:
+async def _export_sessions(
+    journal: Journal, caller: str, parts: frozenset[AgentPart]
+) -> AsyncGenerator[bytes]:
     cursor: str | None = None
     names = set[str]()
     while True:
         page = await journal.sessions(caller=caller, limit=PAGE_SESSIONS, cursor=cursor)
         for summary in page:
             names.add(summary.session)
-            yield await _export_session(journal, summary.session)
+            yield await _export_session(journal, summary.session, parts)
         cursor = page.cursor
         if cursor is None:
             break
@@ -98,11 +105,11 @@ async def _export_sessions(journal: Journal, caller: str) -> AsyncGenerator[byte
             yield _make_member(f"waiting/{quote(name, safe='')}.json", data)
 
 
-async def _export_session(journal: Journal, session: str) -> bytes:
+async def _export_session(journal: Journal, session: str, parts: frozenset[AgentPart]) -> bytes:
     """Return a session as a file, or why it cannot be read: one must not hide the others."""
     name = f"sessions/{quote(session, safe='')}"
     try:
-        facts = await journal.read(session)
+        facts = [show_event(fact, parts) for fact in await journal.read(session)]
     except JournalCorrupt as error:
         return _make_member(f"{name}.txt", f"This session is damaged: {error}\n".encode())
     return _make_member(

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from itertools import takewhile
 
+from windlass.core.disclosure import show_event
 from windlass.core.errors import MailRejected, NothingToDo
 from windlass.core.events import Delta, Event, Fact, RunQueued, RunStarted, RunSuspended
 from windlass.core.projection.project import apply_event, project_events
@@ -121,8 +122,10 @@ class ClientRun:
     async def rewind(self) -> None:
         """Go back to where the run begins, so that `follow` gives all of it."""
         facts = await read_recorded_facts(self.service.journal, self.session)
+        parts = self.service.parts_for(self.caller)
         before = takewhile(lambda fact: not starts_run(fact, self.number), facts)
-        self.view = project_events(before, self.session.name)
+        shown = (show_event(fact, parts) for fact in before)
+        self.view = project_events(shown, self.session.name)
 
     async def follow(self) -> AsyncGenerator[Event]:
         """Yield the events of the run after `view`, which moves along with them, up to its end.
@@ -209,7 +212,7 @@ def find_run(view: Projection, number: int) -> RunView | None:
 
 def describe_end(run: RunView) -> str:
     """Return why a run came to no answer, in words."""
-    if run.fault is not None:
+    if run.fault is not None and run.fault.message:
         return run.fault.message
     return run.reason or f"The run ended as {run.outcome}."
 

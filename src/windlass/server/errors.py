@@ -95,6 +95,10 @@ def api_error_from(error: WindlassError | ApiError) -> ApiError:
     if isinstance(error, JournalFailed | JournalCorrupt):
         _log.warning("%s: %s", type(error).__name__, error)
         message = "The journal of the service cannot do this now."
+    elif isinstance(error, SetupDrifted):
+        # How it differs tells about the policy and the tools: the record has it.
+        _log.info("SetupDrifted: %s", error)
+        message = "The configuration of the agent is not the one that the run was started with."
     for kind, status, code, hint, retry_after in _KNOWN_ERRORS:
         if isinstance(error, kind):
             decision = error.decision if isinstance(error, QuestionDecided) else None

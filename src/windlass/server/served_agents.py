@@ -9,7 +9,9 @@ from msgspec.structs import replace
 from windlass.agent.agent import Agent, with_parts
 from windlass.agent.folder_store import FolderStore
 from windlass.agent.parts import parts_of
+from windlass.core.disclosure import AgentPart
 from windlass.core.errors import ConfigError
+from windlass.core.messages import ToolSpec
 from windlass.core.suggestions import suggest_names
 from windlass.journals.completing import complete_journal
 from windlass.journals.memory import MemoryJournal
@@ -88,6 +90,12 @@ def share_folders(agents: Mapping[str, Agent[Any]], folders: FolderStore) -> dic
         )
         for name, agent in agents.items()
     }
+
+
+def list_shown_tools(agent: Agent[Any], parts: frozenset[AgentPart]) -> list[ToolSpec]:
+    """Return the tools of an agent that a viewer may see who sees these parts of it."""
+    specs = parts_of(agent).setup.tools if "tools" in parts else ()
+    return [spec for spec in specs if not spec.needs_artifact]
 
 
 def find_agent(agents: Mapping[str, Agent[Any]], name: str) -> Agent[Any]:

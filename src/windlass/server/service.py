@@ -9,7 +9,7 @@ behalf of its caller, and a session of another owner does not exist for it.
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import cached_property, partial
 from pathlib import PurePath
@@ -24,6 +24,7 @@ from windlass.agent.handles import RunHandle
 from windlass.agent.options import RunOptions, name_session
 from windlass.agent.parts import parts_of
 from windlass.agent.working import SessionWorker, WorkLimits
+from windlass.core.disclosure import EVERYTHING, AgentPart, check_parts, show_event
 from windlass.core.events import Delta, Event, Fact
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
@@ -106,6 +107,7 @@ class Service(RunControls):
         engine: RunEngine | None = None,
         workspace: WorkspaceMode = "per-caller",
         retention: RetentionRules | None = None,
+        shows: Collection[str] = (),
     ) -> None:
         """Serve agents by their names.
 
@@ -115,7 +117,7 @@ class Service(RunControls):
         whom it may send webhooks to. `drives`: whether this process drives runs; if not, workers on
         the same journal do. `engine`: notifies those workers of runs, instead of driving them here.
         `workspace`: `shared` lets all callers work in the folder of the agent. `retention`: how
-        long sessions are kept; by default for ever. Raises ConfigError.
+        long sessions are kept. `shows`: the parts of agents that callers see. Raises ConfigError.
         """
         named = name_agents(agents)
         self._owns_journal = isinstance(journal, str | PurePath)
@@ -131,7 +133,7 @@ class Service(RunControls):
         self.tokens = TokenStore(self.journal)
         self.feed = SessionFeed(self.journal)
         self.background = BackgroundWork()
-        self._sessions = SessionCache(self.journal, self._mask_facts)
+        self._sessions = SessionCache(self.journal, self._mask_facts, check_parts(shows))
         self._directory = SessionDirectory(self._sessions)
 
     @cached_property
@@ -289,13 +291,14 @@ class Service(RunControls):
         as a whole. Stays with the session over pauses, drivers and runs.
         """
         agent = self._find_recorded(session.summary.agent)
+        parts = self.parts_for(session.caller)
         seen = after
         while True:
             async with aclosing(agent.watch(session.name, after=seen)) as events:
                 async for event in events:
                     if not event.nth:
                         seen = max(seen, event.seq)
-                    yield event
+                    yield show_event(event, parts)
             await self._wait_for_news(session, seen)
 
     async def _wait_for_news(self, session: OwnedSession, seen: int) -> None:
@@ -319,7 +322,17 @@ class Service(RunControls):
         withhold = setup is not None and setup.withhold_replies
         live = session.summary.outcome is None
         visible = visible_facts(masked, withhold=withhold, live=live)
-        return tuple(fact for fact in visible if not isinstance(fact, Delta))
+        parts = self.parts_for(session.caller)
+        return tuple(show_event(fact, parts) for fact in visible if not isinstance(fact, Delta))
+
+    @property
+    def shown_parts(self) -> frozenset[AgentPart]:
+        """What callers see of an agent."""
+        return self._sessions.parts
+
+    def parts_for(self, caller: Caller) -> frozenset[AgentPart]:
+        """Return what a caller sees of an agent."""
+        return EVERYTHING if caller.sees_agents else self.shown_parts
 
     def _mask_facts(self, agent: str, facts: Sequence[Fact]) -> Iterable[Fact]:
         return parts_of(self._find_recorded(agent)).mask.mask_foreign(facts)
@@ -386,7 +399,8 @@ class Service(RunControls):
         for summary in page:
             known = await self._sessions.read_intact(summary.session)
             if known is not None:
-                asked += await self._find_questions(summary, known.projection, known.folder)
+                view = known.view_for(caller)
+                asked += await self._find_questions(summary, view, known.folder)
         return await add_previews(asked), page.cursor
 
     async def read_questions(self, session: OwnedSession) -> list[OpenQuestion]:

@@ -19,6 +19,7 @@ from typing import final
 
 from msgspec.structs import replace
 
+from windlass.core.disclosure import AgentPart, show_event
 from windlass.core.errors import JournalCorrupt
 from windlass.core.events import Fact, RunQueued, RunStarted, SessionImported
 from windlass.core.fold.run import apply_fact, make_title
@@ -48,7 +49,9 @@ class KnownSession:
     state: State
     """What its facts add up to, as they are on record."""
     projection: Projection
-    """Of the facts as they may be shown."""
+    """Of the facts as an admin sees them."""
+    callers_view: Projection
+    """Of the facts as callers see them."""
     last: Fact | None = None
     """The last fact, as it is on record."""
     title: str = ""
@@ -74,15 +77,22 @@ class KnownSession:
         """Whether its last run has not ended."""
         return self.summary.outcome is None
 
-    def add_facts(self, facts: Sequence[Fact], masked: Iterable[Fact]) -> None:
+    def view_for(self, caller: Caller) -> Projection:
+        """Return the session as a caller sees it."""
+        return self.projection if caller.sees_agents else self.callers_view
+
+    def add_facts(
+        self, facts: Sequence[Fact], masked: Iterable[Fact], parts: frozenset[AgentPart]
+    ) -> None:
         """Advance by the facts that were recorded since; `masked` are the same as they are shown.
 
-        Raises IllegalFact if they are not a session.
+        `parts`: what callers see of an agent. Raises IllegalFact if they are not a session.
         """
         for fact, shown in zip(facts, masked, strict=True):
             self.state = apply_fact(self.state, fact)
             self.last = fact
             self.projection = apply_event(self.projection, shown)
+            self.callers_view = apply_event(self.callers_view, show_event(shown, parts))
             if isinstance(shown, RunQueued):
                 self._note_caller(shown)
             elif isinstance(shown, RunStarted):
@@ -105,14 +115,24 @@ class KnownSession:
             self.owner = accepted.caller
 
 
+def _make_unread(session: str) -> KnownSession:
+    return KnownSession(State(session), Projection(session), Projection(session))
+
+
 class SessionCache:
     """The sessions that were asked for lately."""
 
     def __init__(
-        self, journal: Journal, mask_facts: MaskFacts, sessions_max: int = SESSIONS_MAX
+        self,
+        journal: Journal,
+        mask_facts: MaskFacts,
+        parts: frozenset[AgentPart],
+        sessions_max: int = SESSIONS_MAX,
     ) -> None:
+        """Read from a journal. `parts`: what callers see of an agent."""
         self._journal = journal
         self._mask_facts = mask_facts
+        self.parts = parts
         self._sessions_max = sessions_max
         self._known: OrderedDict[str, KnownSession] = OrderedDict()
         self.damaged: dict[str, str] = {}
@@ -149,13 +169,13 @@ class SessionCache:
             self.forget(session)
             return await self._read(session)
         # Others may have read it meanwhile: only facts that are new to it are added.
-        known = self._known.get(session) or KnownSession(State(session), Projection(session))
+        known = self._known.get(session) or _make_unread(session)
         if facts and facts[0].seq > known.state.seq + 1:
             # It was forgotten meanwhile.
             self.forget(session)
             return await self._read(session)
         new = [fact for fact in facts if fact.seq > known.state.seq]
-        known.add_facts(new, self._mask_facts(known.state.agent, new))
+        known.add_facts(new, self._mask_facts(known.state.agent, new), self.parts)
         if not known.state.seq:
             return None
         self._known[session] = known
@@ -195,7 +215,7 @@ class OwnedSession:
     summary: SessionSummary
     """What was on record when the session was found."""
     view: Projection
-    """The same, as people see it."""
+    """The same, as the caller sees it."""
     labels: Mapping[int, str]
     """By the number of a run: what its costs are counted under."""
     folder: WorkFolder | None
@@ -329,7 +349,7 @@ def _make_handle(
         owner=owner,
         parent=known.parent,
         summary=known.summary,
-        view=known.projection,
+        view=known.view_for(caller),
         labels=dict(known.labels),
         folder=known.folder,
         role=role,

@@ -208,19 +208,26 @@ class HttpModel:
             raise fault
 
     def _name_vendor(self, error: ModelError) -> ModelError:
-        """Return the error with the vendor's name in front, which the readers do not know."""
-        prefix = f"{self._endpoint.target.vendor}: "
+        """Return the error with the vendor's name in front, and the address if it is named."""
+        target = self._endpoint.target
+        prefix = f"{target.vendor}: "
         fault = error.fault
-        if fault.message.startswith(prefix):
+        host = urlsplit(target.url).hostname
+        names_host = host is not None and host in fault.message
+        if fault.message.startswith(prefix) and not names_host:
             return error
-        return ModelError(
+        named = ModelError(
             fault.kind,
-            prefix + fault.message,
+            prefix + fault.message.removeprefix(prefix),
             retryable=fault.retryable,
             retry_after_s=fault.retry_after_s,
             limits=error.limits,
             note=fault.note,
+            address=mask_keys(target.url) if names_host else "",
         )
+        # What the runtime knows a lack of files by.
+        named.__cause__ = error.__cause__
+        return named
 
     def _request_events(
         self, prompt: Prompt, progress: ReplyProgress

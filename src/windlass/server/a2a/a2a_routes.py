@@ -5,12 +5,12 @@ from typing import Any
 from urllib.parse import quote
 
 from windlass.agent.agent import Agent
-from windlass.agent.parts import parts_of
+from windlass.core.disclosure import AgentPart
 from windlass.server.a2a.rpc import answer_rpc
 from windlass.server.a2a.wire import PROTOCOL_VERSION, RpcReply, RpcRequest, shape_error
 from windlass.server.messages import JSON_TYPE, SSE_TYPE, HttpReply, HttpRequest
 from windlass.server.routing import Route
-from windlass.server.served_agents import find_agent
+from windlass.server.served_agents import find_agent, list_shown_tools
 from windlass.server.service import Service
 
 CARD_PATH = ".well-known/agent-card.json"
@@ -25,7 +25,8 @@ async def read_card(service: Service, request: HttpRequest) -> HttpReply:
 
 def build_card(service: Service, request: HttpRequest, name: str) -> dict[str, Any]:
     """Return the card of an agent, with the public address of the service or the request's."""
-    description = _describe_agent(service.agents[name])
+    parts = service.parts_for(request.caller)
+    description = _describe_agent(service.agents[name], parts)
     path = f"/a2a/{quote(name)}" if name else "/a2a"
     return {
         "name": name or "agent",
@@ -58,9 +59,9 @@ def build_card(service: Service, request: HttpRequest, name: str) -> dict[str, A
     }
 
 
-def _describe_agent(agent: Agent[Any]) -> str:
+def _describe_agent(agent: Agent[Any], parts: frozenset[AgentPart]) -> str:
     """Return what an agent is. Its instructions are for the model alone, and not shown."""
-    tools = [spec.name for spec in parts_of(agent).setup.tools if not spec.needs_artifact]
+    tools = [spec.name for spec in list_shown_tools(agent, parts)]
     if not tools:
         return "An agent that Windlass runs."
     return f"An agent that Windlass runs, with the tools {', '.join(tools)}."

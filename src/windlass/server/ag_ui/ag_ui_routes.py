@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from windlass.agent.options import OnBusy
-from windlass.agent.parts import parts_of
 from windlass.core.errors import WindlassError
 from windlass.core.events import CallAnswered, RunStarted
 from windlass.core.messages import Ledger
@@ -34,7 +33,7 @@ from windlass.server.client_run import ClientRun, find_known
 from windlass.server.errors import ApiError, api_error_from
 from windlass.server.messages import SSE_TYPE, HttpReply, HttpRequest, StreamReply
 from windlass.server.routing import Routes
-from windlass.server.served_agents import find_agent
+from windlass.server.served_agents import find_agent, list_shown_tools
 from windlass.server.service import Service, StartRequest
 from windlass.server.sse import STREAM_HEADERS
 
@@ -293,11 +292,10 @@ async def run_agent(service: Service, request: HttpRequest) -> StreamReply:
 async def read_ag_ui_capabilities(service: Service, request: HttpRequest) -> HttpReply:
     """What an agent can do, as AG-UI describes it."""
     name = request.params["agent"]
-    setup = parts_of(find_agent(service.agents, name)).setup
+    agent = find_agent(service.agents, name)
     tools = [
         {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
-        for spec in setup.tools
-        if not spec.needs_artifact
+        for spec in list_shown_tools(agent, service.parts_for(request.caller))
     ]
     capabilities: dict[str, Any] = {
         "identity": {"name": name, "type": "windlass"},

@@ -6,9 +6,11 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from windlass.agent.agent import Agent
 from windlass.agent.parts import parts_of
+from windlass.core.disclosure import AgentPart
 from windlass.core.errors import WindlassError
 from windlass.core.limits import Amount, Budget, Limits
 from windlass.core.messages import Effect, Label
@@ -43,12 +45,14 @@ class AgentReply(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     model: str
     fallbacks: list[str]
-    tools: list[ToolReply]
-    policy: str
+    tools: list[ToolReply] | UnsetType = UNSET
+    policy: str | UnsetType = UNSET
     """The name of the policy that decides about its calls; empty if there is none."""
     limits: Limits
     budgets: list[str]
     output_schema: dict[str, Any] | None
+    hidden: list[str]
+    """The fields that the operator does not show to this caller."""
 
 
 class AgentListReply(msgspec.Struct, frozen=True):
@@ -110,9 +114,10 @@ ROUTES = Routes()
 
 
 @ROUTES.add("GET", "/agents", role="watch", reply=AgentListReply)
-async def list_agents(service: Service, _request: HttpRequest) -> Reply:
-    """List the agents, with their tools, policies and limits."""
-    agents = [_agent_reply(name, agent) for name, agent in service.agents.items()]
+async def list_agents(service: Service, request: HttpRequest) -> Reply:
+    """List the agents, with what the operator shows of them."""
+    parts = service.parts_for(request.caller)
+    agents = [_agent_reply(name, agent, parts) for name, agent in service.agents.items()]
     return HttpReply(200, AgentListReply(agents))
 
 
@@ -120,7 +125,8 @@ async def list_agents(service: Service, _request: HttpRequest) -> Reply:
 async def read_agent(service: Service, request: HttpRequest) -> Reply:
     """Read about one agent."""
     name = request.params["agent"]
-    return HttpReply(200, _agent_reply(name, find_agent(service.agents, name)))
+    parts = service.parts_for(request.caller)
+    return HttpReply(200, _agent_reply(name, find_agent(service.agents, name), parts))
 
 
 @ROUTES.add(
@@ -130,11 +136,18 @@ async def read_agent(service: Service, request: HttpRequest) -> Reply:
     scope="caller",
     body=TrialBody,
     reply=TrialReply,
-    errors=("agent_not_found", "tool_not_found"),
+    errors=("agent_not_found", "policy_hidden", "tool_not_found"),
 )
 async def try_call(service: Service, request: HttpRequest) -> Reply:
     """Say what the policy of an agent would decide about a call. Nothing runs."""
     agent = find_agent(service.agents, request.params["agent"])
+    if not service.parts_for(request.caller) >= {"policy", "tools"}:
+        raise ApiError(
+            403,
+            "policy_hidden",
+            "The operator does not show the policy and the tools of agents to callers.",
+            "Use a token with the role admin, or serve with --show policy --show tools.",
+        )
     body = await request.decode(TrialBody)
     world = parts_of(agent).world
     spec = parts_of(agent).setup.find_tool(body.tool)
@@ -192,27 +205,25 @@ async def list_budgets(service: Service, _request: HttpRequest) -> Reply:
     return HttpReply(200, BudgetListReply(replies))
 
 
-def _agent_reply(name: str, agent: Agent[Any]) -> AgentReply:
+def _agent_reply(name: str, agent: Agent[Any], parts: frozenset[AgentPart]) -> AgentReply:
     setup = parts_of(agent).setup
+    tools = [
+        ToolReply(
+            spec.name, spec.description, spec.effect, spec.labels, spec.parameters, spec.notice
+        )
+        for spec in setup.tools
+    ]
+    fields: tuple[AgentPart, ...] = ("tools", "policy")
     return AgentReply(
         name=name,
         model=setup.model.name,
         fallbacks=[info.name for info in setup.fallbacks],
-        tools=[
-            ToolReply(
-                spec.name,
-                spec.description,
-                spec.effect,
-                spec.labels,
-                spec.parameters,
-                spec.notice,
-            )
-            for spec in setup.tools
-        ],
-        policy=setup.gate,
+        tools=tools if "tools" in parts else UNSET,
+        policy=setup.gate if "policy" in parts else UNSET,
         limits=setup.limits,
         budgets=[budget.name for budget in setup.budgets],
         output_schema=setup.output_schema,
+        hidden=[part for part in fields if part not in parts],
     )
 
 

@@ -307,7 +307,7 @@ async def export_named_caller(service: Service, request: HttpRequest) -> Reply:
     """Download all that is kept about a caller, as a tar file."""
     caller = check_caller_name(request.params["caller"])
     headers = {"Content-Disposition": 'attachment; filename="caller.tar"'}
-    pieces = export_caller(service.journal, caller, service.folders)
+    pieces = export_caller(service.journal, caller, service.folders, service.shown_parts)
     return StreamReply(pieces, content_type=TAR_TYPE, headers=headers, keep_alive=b"")
 
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from windlass.core.audit.explain import explain
+from windlass.core.disclosure import show_event
 from windlass.core.session_summary import SessionState, SessionSummary
 from windlass.journals.archive import archive_lines
 from windlass.journals.codec import chain_hash, chain_root, encode_fact
@@ -58,8 +59,9 @@ class RecordReply(msgspec.Struct, frozen=True):
 
     seq: int
     record: msgspec.Raw
+    """Without what the caller may not see, which it names in `hidden`."""
     hash: str
-    """Of this record and all before it."""
+    """Of this record and all before it, as they were written."""
     problem: str = ""
     """What is wrong with it; empty if it is as it was written."""
 
@@ -125,12 +127,14 @@ async def read_records(service: Service, request: HttpRequest) -> Reply:
     last = chain_root(session.name).hash
     records: list[RecordReply] = []
     facts = await read_recorded_facts(service.journal, session)
+    parts = service.parts_for(session.caller)
     for fact in facts:
         body = encode_fact(fact).body
         last = chain_hash(last, body)
         if query.after < fact.seq <= query.after + query.limit:
             problem = problems.get(fact.seq, "")
-            records.append(RecordReply(fact.seq, msgspec.Raw(body), last.hex(), problem))
+            shown = msgspec.Raw(encode_fact(show_event(fact, parts)).body)
+            records.append(RecordReply(fact.seq, shown, last.hex(), problem))
     end = query.after + query.limit
     more = end if len(facts) > end else None
     return HttpReply(200, RecordPageReply(session.name, records, more))
@@ -151,7 +155,9 @@ async def export_session(service: Service, request: HttpRequest) -> Reply:
 
     async def write_lines() -> AsyncGenerator[bytes]:
         facts = await read_recorded_facts(service.journal, session)
-        for _, line in archive_lines(session.name, facts):
+        parts = service.parts_for(session.caller)
+        shown = [show_event(fact, parts) for fact in facts]
+        for _, line in archive_lines(session.name, shown):
             yield line + b"\n"
 
     headers = {"Content-Disposition": 'attachment; filename="session.ndjson"'}

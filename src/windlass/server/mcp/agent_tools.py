@@ -8,10 +8,11 @@ import mcp_types as types
 import msgspec
 
 from windlass.agent.agent import Agent
-from windlass.agent.parts import parts_of
+from windlass.core.disclosure import AgentPart
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.server.errors import ApiError
+from windlass.server.served_agents import list_shown_tools
 
 _UNFIT_CHARS = re.compile(r"[^A-Za-z0-9_.-]")
 INSTRUCTIONS = (
@@ -69,13 +70,13 @@ def find_agent_name(agents: Mapping[str, Agent[Any]], tool: str) -> str | None:
     return next((name for name in agents if tool_name(name) == tool), None)
 
 
-def make_tools(agents: Mapping[str, Agent[Any]]) -> list[types.Tool]:
+def make_tools(agents: Mapping[str, Agent[Any]], parts: frozenset[AgentPart]) -> list[types.Tool]:
     """Return a tool for each agent. Its instructions are for its model, and are not shown."""
     return [
         types.Tool(
             name=tool_name(name),
             title=name or NAMELESS,
-            description=_describe_agent(name, agent),
+            description=_describe_agent(name, agent, parts),
             input_schema=INPUT_SCHEMA,
             output_schema=OUTPUT_SCHEMA,
             annotations=types.ToolAnnotations(
@@ -86,8 +87,8 @@ def make_tools(agents: Mapping[str, Agent[Any]]) -> list[types.Tool]:
     ]
 
 
-def _describe_agent(name: str, agent: Agent[Any]) -> str:
-    tools = [spec.name for spec in parts_of(agent).setup.tools if not spec.needs_artifact]
+def _describe_agent(name: str, agent: Agent[Any], parts: frozenset[AgentPart]) -> str:
+    tools = [spec.name for spec in list_shown_tools(agent, parts)]
     has_tools = f" It has the tools {', '.join(tools)}." if tools else ""
     return (
         f"Give a task to the agent {name or NAMELESS}. It works by itself and returns its final "

@@ -218,7 +218,8 @@ class HandshakeEndpoint:
         return {}
 
     async def _list_tools(self, asked: ClientRequest) -> Answer:
-        tools = [dump_model(tool) for tool in make_tools(self._service.agents)]
+        parts = self._service.parts_for(asked.caller)
+        tools = [dump_model(tool) for tool in make_tools(self._service.agents, parts)]
         if asked.session.has_tasks:
             tools = [{**tool, "execution": {"taskSupport": "optional"}} for tool in tools]
         return {"tools": tools}

@@ -186,8 +186,10 @@ class ToolHandlers:
         params: types.PaginatedRequestParams | None,  # noqa: ARG002 - all fit on one page
     ) -> types.ListToolsResult:
         """List the agents."""
-        self._find_caller(ctx).require("watch")
-        return types.ListToolsResult(tools=make_tools(self._service.agents))
+        caller = self._find_caller(ctx)
+        caller.require("watch")
+        parts = self._service.parts_for(caller)
+        return types.ListToolsResult(tools=make_tools(self._service.agents, parts))
 
     async def call_tool(
         self, ctx: RequestContext, params: types.CallToolRequestParams

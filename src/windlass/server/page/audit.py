@@ -72,13 +72,13 @@ class AuditCache:
     """Explains and checks sessions once, until they have new records."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, int], SessionAudit] = OrderedDict()
+        self._known: OrderedDict[tuple[str, int, bool], SessionAudit] = OrderedDict()
 
     async def read(
         self, service: Service, session: OwnedSession, facts: Sequence[Fact]
     ) -> SessionAudit:
         """Return the audit of a session with these facts, which are as they are in the journal."""
-        key = (session.name, len(facts))
+        key = (session.name, len(facts), session.caller.sees_agents)
         audit = self._known.get(key)
         if audit is None:
             audit = await _audit_session(service, session, facts)

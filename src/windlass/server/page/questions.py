@@ -119,9 +119,9 @@ class QuestionReader:
         session = await self._service.find_session(caller, question.session, "answer")
         root = await self._service.find_root(session)
         view = session.view
-        spec = find_spec(view, question.tool)
         call = _find_call(view, question.call_id)
         state = await self._read_state(session)
+        spec = find_spec(state, question.tool)
         return PageQuestion(
             session=question.session,
             root=root.name,
@@ -170,10 +170,9 @@ class QuestionReader:
         return state
 
 
-def find_spec(view: Projection, tool: str) -> ToolSpec | None:
-    """Return the tool that a session was set up with."""
-    tools = view.setup.tools if view.setup is not None else ()
-    return next((spec for spec in tools if spec.name == tool), None)
+def find_spec(state: State, tool: str) -> ToolSpec | None:
+    """Return the tool that a session was set up with: who is asked about a call must know it."""
+    return state.setup.find_tool(tool) if state.setup is not None else None
 
 
 def describe_sandbox(spec: ToolSpec | None) -> str:
@@ -218,13 +217,14 @@ async def try_pattern(
     service: Service, caller: Caller, session: str, call_id: str, pattern: str
 ) -> PatternVerdict:
     """Return what a pattern would allow for a question. Raises ApiError 404."""
-    view = (await service.find_session(caller, session, "answer")).view
+    found = await service.find_session(caller, session, "answer")
+    view = found.view
     call = _find_call(view, call_id)
     if call is None or call.question is None:
         raise ApiError(
             404, "question_not_found", "This question is not open any more.", "Reload the list."
         )
-    spec = find_spec(view, call.name)
+    spec = find_spec(await read_state(service.journal, found), call.name)
     if spec is None:
         raise ApiError(
             404, "tool_not_found", f"There is no tool {call.name!r} here.", "Allow it once."

@@ -95,12 +95,12 @@ class OpenQuestions(msgspec.Struct, frozen=True):
 
 def make_hello(service: Service, caller: Caller, now: float) -> PageHello:
     """Return what a page receives first."""
-    agents = [
-        AgentChoice(
-            name, parts_of(agent).setup.model.name, _first_line(parts_of(agent).setup.instructions)
-        )
-        for name, agent in service.agents.items()
-    ]
+    shows = "instructions" in service.parts_for(caller)
+    agents: list[AgentChoice] = []
+    for name, agent in service.agents.items():
+        setup = parts_of(agent).setup
+        about = _first_line(setup.instructions) if shows else ""
+        agents.append(AgentChoice(name, setup.model.name, about))
     who = PageCaller(caller.name, sorted(caller.roles), caller.person, caller.grants)
     return PageHello(who, now, agents)
 

@@ -8,8 +8,8 @@ import { address } from "./ui.js";
 
 /** @typedef {{ name: string, description: string, effect: string, labels: string[], parameters: Record<string, any>, notice: string }} ToolInfo */
 /**
- * @typedef {{ name: string, model: string, fallbacks: string[], tools: ToolInfo[], policy: string,
- *   limits: Record<string, any>, budgets: string[], output_schema: unknown }} AgentInfo
+ * @typedef {{ name: string, model: string, fallbacks: string[], tools?: ToolInfo[], policy?: string,
+ *   limits: Record<string, any>, budgets: string[], output_schema: unknown, hidden: string[] }} AgentInfo
  */
 
 /** @param {string} name the agent that is shown; empty for the first */
@@ -38,24 +38,24 @@ function agentBody(agent) {
     h("section", { class: "section panel first", "aria-label": "Agent" }, h("h2", null, agent.name || "(no name)"),
       h("dl", { class: "argument-table" },
         h("dt", null, "model"), h("dd", { class: "mono" }, [agent.model, ...agent.fallbacks].join(", then ")),
-        h("dt", null, "policy"), h("dd", { class: "mono" }, agent.policy || "none: what is registered may run"),
+        agent.policy === undefined ? null : [h("dt", null, "policy"), h("dd", { class: "mono" }, agent.policy || "none: what is registered may run")],
         h("dt", null, "limits"), h("dd", null, limits.length ? limits.map(([name, value]) => `${name} ${value}`).join(", ") : "25 steps"),
         agent.budgets.length ? [h("dt", null, "budgets"), h("dd", null, agent.budgets.join(", "))] : null,
         agent.output_schema ? [h("dt", null, "output"), h("dd", null, h("pre", { class: "result-text", tabindex: "0", role: "group", "aria-label": "output schema" }, prettyJson(agent.output_schema)))] : null)),
-    trial(agent),
-    h("section", { class: "section panel", "aria-label": "Tools" }, h("h2", null, `Tools (${agent.tools.length})`),
+    agent.policy === undefined || !agent.tools ? null : trial(agent, agent.tools),
+    !agent.tools ? null : h("section", { class: "section panel", "aria-label": "Tools" }, h("h2", null, `Tools (${agent.tools.length})`),
       h("div", { class: "table-box", tabindex: "0", role: "group", "aria-label": "tools" }, h("table", { class: "tool-table" }, h("thead", null, h("tr", null, ["tool", "effect", "what it is for"].map((one) => h("th", { scope: "col" }, one)))),
         h("tbody", null, agent.tools.map((tool) => h("tr", null, h("td", { class: "mono" }, tool.name),
           h("td", null, h("span", { class: ["chip", tool.effect === "read" ? "good" : "warn"] }, tool.effect), tool.labels.map((label) => h("span", { class: ["chip", label === "external" && "bad"] }, label))),
           h("td", null, clip(tool.description, 300), tool.notice ? h("p", { class: "warn" }, tool.notice) : null))))))));
 }
 
-/** @param {AgentInfo} agent */
-function trial(agent) {
-  const tool = signal(agent.tools[0]?.name ?? "");
+/** @param {AgentInfo} agent @param {ToolInfo[]} tools */
+function trial(agent, tools) {
+  const tool = signal(tools[0]?.name ?? "");
   const verdict = h("div", { role: "status" });
   const show = slot(verdict);
-  const args = h("textarea", { class: "mono", rows: 4, spellcheck: "false", "aria-label": "Arguments as JSON", value: exampleArguments(agent.tools[0]) });
+  const args = h("textarea", { class: "mono", rows: 4, spellcheck: "false", "aria-label": "Arguments as JSON", value: exampleArguments(tools[0]) });
   const labels = ["untrusted", "private"].map((label) => h("input", { type: "checkbox", value: label }));
   const ask = async () => {
     const value = parseJson(args.value);
@@ -71,13 +71,13 @@ function trial(agent) {
       show(() => h("p", { class: "bad" }, error instanceof ApiError ? `${error.message} ${error.hint}` : String(error)));
     }
   };
-  if (!agent.tools.length) return null;
+  if (!tools.length) return null;
   return h("section", { class: "section panel", "aria-label": "Trial" }, h("h2", null, "What would happen to this call?"),
     h("form", { class: "trial", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); void ask(); } },
       h("select", { "aria-label": "Tool", onchange: (/** @type {Event} */ event) => {
         tool.set(/** @type {HTMLSelectElement} */ (event.target).value);
-        args.value = exampleArguments(agent.tools.find((one) => one.name === tool.peek()));
-      } }, agent.tools.map((one) => h("option", { value: one.name }, one.name))),
+        args.value = exampleArguments(tools.find((one) => one.name === tool.peek()));
+      } }, tools.map((one) => h("option", { value: one.name }, one.name))),
       args,
       h("div", { class: "trial-row" }, labels.map((box) => h("label", null, box, box.value === "untrusted" ? " has read outside text" : " has read private data")), h("span", { class: "grow" }), h("button", { class: "primary" }, "Try it"))),
     h("p", { class: "faint" }, "Nothing runs: only the policy is asked."),
