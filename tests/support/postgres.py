@@ -28,6 +28,11 @@ def start_server() -> Any:
 
     All tests of a process share it; `tests/conftest.py` stops it after the last one.
     """
+    return set_up_server()
+
+
+def set_up_server() -> Any:
+    """Start a server of its own, with its data in a temporary folder."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-pg-")).resolve()
     started = _package.get_server(folder, cleanup_mode=None)
     # The server is killed in these tests, but never its machine: the disk need not be waited for.
@@ -43,8 +48,14 @@ def stop_server() -> None:
         return
     one = start_server()
     start_server.cache_clear()
-    _run_control(one, "-m", "immediate", "stop")
+    stop_this_server(one)
     shutil.rmtree(one.pgdata)
+
+
+def stop_this_server(one: Any) -> None:
+    """End a server as a crash does, if it runs."""
+    if (one.pgdata / "postmaster.pid").exists():
+        _run_control(one, "-m", "immediate", "stop")
 
 
 def restart_server(mode: str = "fast") -> None:

@@ -18,7 +18,8 @@ class PostgresProxy:
         self.folder = folder
         self.trouble: Trouble | None = None
         self.made = 0
-        self._target = target
+        self.target = target
+        """The folder of the server's socket."""
         self._late: list[tuple[bytes, asyncio.StreamWriter]] = []
         self._open = set[asyncio.StreamWriter]()
         self._server: asyncio.Server | None = None
@@ -50,7 +51,7 @@ class PostgresProxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        far_reader, far_writer = await asyncio.open_unix_connection(self._target / SOCKET)
+        far_reader, far_writer = await asyncio.open_unix_connection(self.target / SOCKET)
         self._open |= {writer, far_writer}
         losing = asyncio.Event()
 

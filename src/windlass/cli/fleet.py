@@ -16,6 +16,7 @@ from windlass.server.fleet_status import FleetReply, read_fleet_status
 
 WORKER_COLUMNS = ("WORKER", "HOST", "PROCESS", "VERSION", "STATE", "AGE", "HEARTBEAT", "RUNS")
 PAUSED_COLUMNS = ("PAUSED", "AGENT", "CALLER", "FOR", "WHY")
+FAILOVER_COLUMNS = ("FAILOVER", "RESTORED", "PAUSED", "WHY")
 QUEUE_COLUMNS = ("CALLER", "WAITING", "LONGEST")
 
 
@@ -79,6 +80,7 @@ def _show_status(status: FleetReply) -> None:
             for worker in status.workers
         ]
         _show_table(WORKER_COLUMNS, workers, "No workers in the last hour.")
+    _show_failovers(status)
     paused = [
         (run.session, run.agent, run.caller, format_duration(status.at - run.since), run.reason)
         for run in status.paused
@@ -89,6 +91,23 @@ def _show_status(status: FleetReply) -> None:
         for queue in status.queues
     ]
     _show_table(QUEUE_COLUMNS, queues, "No prompts wait.")
+
+
+def _show_failovers(status: FleetReply) -> None:
+    """Show when the database may have lost records, and what became of the runs."""
+    failovers = [
+        (
+            f"{format_duration(status.at - one.at)} ago",
+            str(one.restored) if one.is_settled else f"{one.restored} so far",
+            str(one.paused) if one.is_settled else f"{one.paused} so far",
+            one.reason,
+        )
+        for one in status.failovers
+    ]
+    if failovers:
+        _show_table(FAILOVER_COLUMNS, failovers, "")
+    if status.replication:
+        click.echo(f"\n{status.replication}")
 
 
 def _show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:

@@ -60,11 +60,14 @@ def read_keys(given: Mapping[str, Any]) -> ServiceKeys:
     return load_service_keys(signing_key=given["signing_key"], verify_keys=given["verify_keys"])
 
 
-def log_unsigned(journal: Journal) -> None:
-    """Log one line if a login of the database could forge answers in this journal."""
+async def log_journal_risks(journal: Journal) -> None:
+    """Log whether a login of the database could forge answers, and what a failover may lose."""
     line = describe_unsigned(journal)
     if line is not None:
         _log.warning("%s", line)
+    replication = (await journal.read_fleet()).replication
+    if replication:
+        _log.warning("%s", replication)
 
 
 def show_unsigned(journal: Journal) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import windlass.cli.engine as engine_module
 from windlass.cli.agent_source import AgentSource
-from windlass.cli.journal_option import key_options, log_unsigned
+from windlass.cli.journal_option import key_options, log_journal_risks
 from windlass.cli.options import (
     agent_options,
     drain_option,
@@ -231,7 +231,7 @@ def _read_jwt_options(given: Mapping[str, Any]) -> JwtOptions | None:
 async def _serve_service(service: Service, options: ServeOptions, entry: EntryOptions) -> None:
     """Serve until a signal, and say how to get in."""
     options = replace(options, public_url=service.outside.public_url)
-    log_unsigned(service.journal)
+    await log_journal_risks(service.journal)
 
     async def on_ready(address: str) -> None:
         # Made only now: one that is made for a port that is taken would never be shown.

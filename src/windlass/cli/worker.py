@@ -13,7 +13,7 @@ from windlass.agent.folder_watch import WAIT_S
 from windlass.agent.sweeping import AcceptsStart
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.cli.agent_source import AgentSource, OpenedAgents
-from windlass.cli.journal_option import key_options, log_unsigned
+from windlass.cli.journal_option import key_options, log_journal_risks
 from windlass.cli.options import (
     agent_options,
     drain_option,
@@ -151,7 +151,7 @@ async def _work(opened: OpenedAgents, plan: WorkPlan) -> None:
     agents, journal = opened.agents, opened.journal
     if not journal.is_kept:
         raise ConfigError("a worker shares its journal with others: give --journal, a file or URL")
-    log_unsigned(journal)
+    await log_journal_risks(journal)
     working = plan.make_worker(agents)
     relax_garbage_collector()
     stop = StopSignals()

@@ -26,8 +26,9 @@ from windlass.core.phrases import (
 from windlass.core.text_clip import printable_line
 from windlass.core.verdicts import Allow, Approval, Modify, VerifiedPerson
 
-PauseCause = Literal["asked", "budget", "deaths"]
-"""Why a run is paused: a caller asked for it, money is used up, or a call kills its process."""
+PauseCause = Literal["asked", "budget", "deaths", "rewound"]
+"""Why a run is paused: a caller asked for it, money is used up, a call kills its process, or the
+store may have lost what the run did last."""
 
 
 class SessionProgress(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -99,7 +100,8 @@ class RunPaused(PlacedEvent, frozen=True, tag="RunPaused"):
     Calls of the open step still run to their end. Then the driver releases the run. With the cause
     `budget` the rules paused it: its money or tokens are used up, and raising the limit continues
     it as well. With the cause `deaths` a call of it, or of a sub-agent, took its process down: the
-    call runs one more time if a caller continues the run.
+    call runs one more time if a caller continues the run. With the cause `rewound` the store may
+    have lost the last records of the run, so that it would do something again.
     """
 
     masked_fields: ClassVar = ("reason", "by")

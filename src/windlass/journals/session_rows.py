@@ -87,6 +87,13 @@ class PendingAppend:
         return sum(len(record.body) for record in self.records) + sum(blobs)
 
 
+def extend_link(link: ChainLink, records: Sequence[FactRecord]) -> ChainLink:
+    """Return where a chain ends after some records."""
+    for record in records:
+        link = ChainLink(link.seq + 1, chain_hash(link.hash, record.body))
+    return link
+
+
 class SessionEnd(NamedTuple):
     """Where a session ends: what the next append has to follow."""
 

@@ -41,6 +41,20 @@ class CallerQueue(msgspec.Struct, frozen=True):
     """When the store accepted the first of them."""
 
 
+class FailoverRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A time at which the store turned out to be behind what it had acknowledged, or may be."""
+
+    noticed: float
+    """By the store's clock."""
+    reason: str
+    is_settled: bool
+    """Each session in doubt was restored or paused."""
+    restored: int
+    """Sessions whose lost records a process wrote again."""
+    paused: int
+    """Runs that were paused as possibly rewound."""
+
+
 class FleetRows(msgspec.Struct, frozen=True, kw_only=True):
     """The processes and the queues of a journal, as they are at one moment."""
 
@@ -51,3 +65,8 @@ class FleetRows(msgspec.Struct, frozen=True, kw_only=True):
     """
     queues: Sequence[CallerQueue]
     """The longest wait comes first."""
+    failovers: Sequence[FailoverRow] = ()
+    """Of the last seven days; the latest come first."""
+    replication: str = ""
+    """Whether what was acknowledged survives the loss of the server, in words; empty for a file.
+    """

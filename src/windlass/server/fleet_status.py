@@ -43,7 +43,8 @@ class PausedRun(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     caller: str
     cause: str
-    """`asked`, `budget`, or `deaths`: a call took its process down."""
+    """`asked`, `budget`, `deaths` (a call took its process down) or `rewound` (the database may
+    have lost what the run did last)."""
     reason: str
     by: str
     since: float
@@ -56,6 +57,19 @@ class QueuedPrompts(msgspec.Struct, frozen=True, kw_only=True):
     caller: str
     prompts: int
     longest_wait_s: float
+
+
+class FleetFailover(msgspec.Struct, frozen=True, kw_only=True):
+    """The database lost records that it had acknowledged, or may have."""
+
+    at: float
+    reason: str
+    is_settled: bool
+    """Each session in doubt was restored, or its run is paused."""
+    restored: int
+    """Sessions that got back what they had lost."""
+    paused: int
+    """Runs that were paused as possibly rewound."""
 
 
 class FleetReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +85,10 @@ class FleetReply(msgspec.Struct, frozen=True, kw_only=True):
     """The latest ones."""
     queues: list[QueuedPrompts]
     """The longest wait comes first."""
+    failovers: list[FleetFailover] = []
+    """Of the last seven days; the latest come first."""
+    replication: str = ""
+    """Whether a failover can lose what was acknowledged."""
     note: str = ""
     """What the journal does not know."""
 
@@ -95,6 +113,17 @@ async def read_fleet_status(journal: Journal) -> FleetReply:
         driven=driven,
         paused=await _list_paused(journal),
         queues=queues,
+        failovers=[
+            FleetFailover(
+                at=one.noticed,
+                reason=one.reason,
+                is_settled=one.is_settled,
+                restored=one.restored,
+                paused=one.paused,
+            )
+            for one in rows.failovers
+        ],
+        replication=rows.replication,
         note="" if rows.workers is not None else FILE_NOTE,
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from windlass.core.errors import WindlassError
 from windlass.core.events import Fact
 from windlass.core.fold.control import touches_questions
+from windlass.journals.postgres.history import TIMELINE
 from windlass.journals.session_rows import (
     CHANGING_COLUMNS,
     SESSION_COLUMNS,
@@ -19,7 +20,8 @@ from windlass.journals.session_rows import (
 # $1 to $28 are the sessions: the hash that each must end with (null for a new one), its new
 # columns, the last messages that its facts carry, and the process and epoch of the writer's lease
 # (null without one). $29 to $32 are the records, $33 and $34 which session uses which blob, $35 and
-# $36 the blobs, and $37 the lock of the blobs. `place` is the position of a session in its list.
+# $36 the blobs, $37 the lock of the blobs, and $38 the timeline of the server that granted the
+# leases: those of another one are void. `place` is the position of a session in its list.
 # The statement returns the places of the sessions that were written, and whether a process waits
 # for them. A session whose row names another process or epoch than the writer's is not written.
 APPEND_SQL = """
@@ -42,7 +44,7 @@ WITH line AS MATERIALIZED (
         prompts_taken = greatest(old.prompts_taken, line.prompts_taken)
     FROM line WHERE old.session = line.session AND old.head = line.old
         AND old.worker IS NOT DISTINCT FROM line.worker
-        AND (line.worker IS NULL OR old.epoch = line.epoch)
+        AND (line.worker IS NULL OR old.epoch = line.epoch AND $38 = {timeline})
     RETURNING old.number, line.place, coalesce(old.waited > clock_timestamp(), false) AS is_waited
 ), kept AS MATERIALIZED (
     SELECT number, place, is_waited FROM moved
@@ -80,7 +82,9 @@ _UPDATES = ", ".join(f"{column} = line.{column}" for column in CHANGING_COLUMNS)
 
 def format_sql(template: str, schema: str) -> str:
     """Return one of the statements above for the quoted name of a schema."""
-    return template.format(columns=SESSION_COLUMNS, updates=_UPDATES, schema=schema)
+    return template.format(
+        columns=SESSION_COLUMNS, updates=_UPDATES, schema=schema, timeline=TIMELINE
+    )
 
 
 FindClaim = Callable[[str], tuple[str, int] | None]
@@ -90,8 +94,10 @@ FindClaim = Callable[[str], tuple[str, int] | None]
 class AppendBatch:
     """The appends that go into one statement."""
 
-    def __init__(self, find_claim: FindClaim) -> None:
+    def __init__(self, find_claim: FindClaim, timeline: str = "") -> None:
         self._find_claim = find_claim
+        self.timeline = timeline
+        """Of the server that granted the leases."""
         self.starts: dict[str, SessionEnd] = {}
         """Where each session ends before the statement; the database compares."""
         self.ends: dict[str, SessionEnd] = {}

@@ -226,7 +226,9 @@ def _load_asyncpg() -> Any:  # noqa: ANN401 - it has no type annotations
 
 _CONFLICT_STATES = ("40001", "40P01")
 """Serialization failure and deadlock: the transaction that lost may simply try again."""
-_SHUTDOWN_STATES = ("57P01", "57P02", "57P03", "57P05")
+_LEFT_STATES = ("57P01", "57P02", "57P03", "57P05", "25006", "55000")
+"""The server shuts down, or is a standby, or has become one: another connection may lead to the
+one that took its place."""
 _ERROR_TEXTS = {
     "08P01": "the server refused the settings of the connection, as a pooler does; if it is one in "
     "transaction mode, add ?pooler=transaction to the URL",
@@ -246,7 +248,7 @@ def is_connection_lost(error: BaseException) -> bool:
     """Whether the connection broke, so that it is unknown whether the statement was executed."""
     state = _sqlstate(error)
     if state is not None:
-        return state.startswith("08") or state in _SHUTDOWN_STATES
+        return state.startswith("08") or state in _LEFT_STATES
     # These two come from asyncpg itself, when it uses a connection that is already gone.
     is_broken = type(error).__name__ in ("InterfaceError", "InternalClientError")
     return is_broken or isinstance(error, OSError | EOFError)

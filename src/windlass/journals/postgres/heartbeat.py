@@ -8,8 +8,9 @@ none.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from windlass.core.errors import WindlassError
 from windlass.journals.postgres.boot_clock import boot_time
@@ -66,6 +67,10 @@ class Heartbeat:
         if self._beat is None:
             self._beat = self._direct.start_task(self._keep_beating())
 
+    async def renew(self) -> None:
+        """Renew the row now. Raises JournalFailed."""
+        await asyncio.shield(self._start_renewal())
+
     async def close(self) -> None:
         """Stop: the row is removed by those who have freed the sessions."""
         tasks = [task for task in (self._beat, self._renewal, self._look) if task is not None]
@@ -109,25 +114,31 @@ class Heartbeat:
             if self._is_direct:
                 # Taken before the row is there: a row without its lock looks dead.
                 await self._direct.hold_lock(self._rows.lock_key(self.worker))
-            sent_at, living = await self._direct.run(self._send_renewal)
-            if living is not None:
+            sent_at, renewed = await self._direct.run(self._send_renewal)
+            if renewed is not None:
                 break
             self.worker = secrets.token_hex(8)
             had_deadline = float("-inf")
             _log.warning("this process was taken for dead: it continues under another name")
-        self._living = living
+        self._living = renewed[0]
         has_gap = sent_at >= had_deadline
         if self.after_renewal is not None:
             await self.after_renewal(has_gap)
         self._deadline = sent_at + SAFE_PART * self._lease_s
         self._has_lapsed = False
 
-    async def _send_renewal(self, server: PostgresConnection) -> tuple[float, int | None]:
+    async def _send_renewal(self, server: PostgresConnection) -> tuple[float, Sequence[Any] | None]:
         sent_at = boot_time()
+        history = self._direct.pool.history
         async with asyncio.timeout(ANSWER_PART * self._lease_s):
-            return sent_at, await self._rows.renew(
+            renewed = await self._rows.renew(
                 server, self.worker, self._place, is_direct=self._is_direct
             )
+            if renewed is not None and not history.is_known(renewed[1:]):
+                await history.check(server)  # Through a pooler, a connection outlives its server.
+            elif renewed is not None:
+                history.compare(renewed[1:])
+        return sent_at, renewed
 
     async def _look_around(self) -> None:
         async def look(server: PostgresConnection) -> None:

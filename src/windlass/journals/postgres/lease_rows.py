@@ -7,30 +7,41 @@ connection breaks.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from windlass.journals.postgres.batch import to_column
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
+from windlass.journals.postgres.history import quiet_sql
 from windlass.journals.postgres.worker_rows import driven_sql
 from windlass.journals.session_rows import SESSION_COLUMNS, SessionEnd
 
-_NOW_MICROS = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+NOW_MICROS = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _VALUES_FROM = 4
 """The number of the first value of a new row in `_CLAIM`."""
 _CLAIM = f"""
 WITH moved AS (
-    UPDATE {{0}}.sessions SET worker = $2, epoch = greatest(epoch + 1, {_NOW_MICROS})
-    WHERE session = $1 AND (worker IS NULL OR worker IN ($2, $3)
+    UPDATE {{0}}.sessions SET worker = $2, epoch = greatest(epoch + 1, {NOW_MICROS})
+    WHERE session = $1 AND NOT {{quiet}} AND (worker IS NULL OR worker IN ($2, $3)
         OR EXISTS (SELECT FROM {{0}}.workers WHERE id = sessions.worker) AND NOT {{driven}})
     RETURNING epoch, {SESSION_COLUMNS}
 ), made AS (
     INSERT INTO {{0}}.sessions ({SESSION_COLUMNS}, worker, epoch)
-    SELECT {{values}}, $2, {_NOW_MICROS}
+    SELECT {{values}}, $2, {NOW_MICROS}
     WHERE NOT EXISTS (SELECT FROM {{0}}.sessions WHERE session = $1)
     ON CONFLICT (session) DO NOTHING RETURNING epoch, {SESSION_COLUMNS}
 )
 SELECT * FROM moved UNION ALL SELECT * FROM made
 """  # noqa: S608 - our own names
+
+
+class KeptLease(Protocol):
+    """A lease of this process."""
+
+    worker: str
+    epoch: int
+    is_lost: bool
+
+    def warn(self) -> None: ...
 
 
 class ClaimedSession(NamedTuple):
@@ -57,7 +68,9 @@ class LeaseRows:
         self._driven = driven_sql(config)
         count = len(SESSION_COLUMNS.split(", "))
         values = ", ".join(f"${at}" for at in range(_VALUES_FROM, _VALUES_FROM + count))
-        self._claim = _CLAIM.format(config.quoted_schema, driven=self._driven, values=values)
+        self._claim = _CLAIM.format(
+            config.quoted_schema, driven=self._driven, values=values, quiet=quiet_sql(config)
+        )
 
     async def claim(
         self, server: PostgresConnection, session: str, worker: str, missing: str | None = None

@@ -14,8 +14,11 @@ from weakref import WeakSet
 from windlass.core.errors import WindlassError
 from windlass.journals.postgres.config import PostgresConnection
 from windlass.journals.postgres.direct_connection import DirectConnection
+from windlass.journals.postgres.doubts import DoubtSettler
 from windlass.journals.postgres.heartbeat import Heartbeat
 from windlass.journals.postgres.lease_rows import ClaimedSession, LeaseRows
+from windlass.journals.postgres.recovery import FailoverRecovery
+from windlass.journals.postgres.tails import KeptTails
 from windlass.journals.wording import session_busy_error
 
 RETRY_WAITS_S = (0.01, 0.02, 0.03)
@@ -65,17 +68,26 @@ class LeaseKeeper:
     """Takes, keeps and frees the leases of one event loop."""
 
     def __init__(
-        self, direct: DirectConnection, remember_row: Callable[[ClaimedSession], None]
+        self,
+        direct: DirectConnection,
+        remember_row: Callable[[ClaimedSession], None],
+        tails: KeptTails,
     ) -> None:
-        """`remember_row` gets the row of each session that was claimed."""
+        """`remember_row` gets the row of each session that was claimed.
+
+        `tails` is what this event loop has written.
+        """
         self._direct = direct
         self.pool = direct.pool
         self._rows = LeaseRows(direct.pool.config)
         self._remember_row = remember_row
         self._heart = Heartbeat(direct, self._warn_all)
         self._heart.after_renewal = self._after_renewal
+        self._settler = DoubtSettler(direct.pool.config)
+        self._settling: asyncio.Task[None] | None = None
         self._held: dict[str, PostgresLease] = {}
         """Leases by session, also those that are not granted yet."""
+        self.recovery = FailoverRecovery(direct, self._heart, self._held, tails)
         self._leaving: dict[str, PostgresLease] = {}
         """Leases that were released, until the server has freed them."""
         self._freeing: asyncio.Task[None] | None = None
@@ -100,13 +112,15 @@ class LeaseKeeper:
 
     def is_current(self, lease: PostgresLease) -> bool:
         """Whether a lease is held, and was renewed in time."""
-        return self._held.get(lease.session) is lease and self._heart.is_current()
+        is_held = self._held.get(lease.session) is lease
+        return is_held and self._heart.is_current() and not self.recovery.is_running
 
     async def confirm_lease(self, lease: PostgresLease) -> bool:
         """Return whether a lease is held, as the server says now."""
         if self._held.get(lease.session) is not lease or lease.is_lost:
             return False
         await self._heart.ensure_alive()
+        await self.recovery.wait()
         await self._check_kept([lease])
         return not lease.is_lost
 
@@ -117,6 +131,11 @@ class LeaseKeeper:
         """
         lease = self._held.get(session)
         return (lease.worker, lease.epoch) if lease is not None and lease.epoch else None
+
+    def is_held(self, session: str) -> bool:
+        """Whether this process has a session, as far as it knows."""
+        lease = self._held.get(session)
+        return lease is not None and lease.epoch > 0 and not lease.is_lost
 
     async def is_leased(self, session: str) -> bool:
         """Whether a living process has a session."""
@@ -228,10 +247,16 @@ class LeaseKeeper:
             lease.warn()
 
     async def _after_renewal(self, has_gap: bool) -> None:  # noqa: FBT001 - it is a callback
-        if has_gap:
+        if not self.pool.history.is_settled and (self._settling is None or self._settling.done()):
+            self._settling = self._direct.start_task(self._settle_doubts())
+        if has_gap and not self.recovery.is_running:
             await self._check_kept([lease for lease in self._held.values() if lease.epoch])
         if self._leaving:
             self._start_freeing()
+
+    async def _settle_doubts(self) -> None:
+        with suppress(WindlassError):  # Tried again after the next renewal.
+            await self.pool.run_on_connection(self._settler.settle)
 
     async def _check_kept(self, leases: list[PostgresLease]) -> None:
         """Find out which of these leases other processes have taken, and tell their drivers."""

@@ -16,6 +16,7 @@ from windlass.journals.postgres.leasing import LeaseKeeper
 from windlass.journals.postgres.live import PostgresLive
 from windlass.journals.postgres.news import SessionNews
 from windlass.journals.postgres.pool import ConnectionPool
+from windlass.journals.postgres.tails import KeptTails
 from windlass.journals.postgres.writer import PostgresWriter
 from windlass.journals.wording import closed_error
 
@@ -66,8 +67,13 @@ class ResourcesByLoop:
             alive = {at: found for at, found in self._own_entries() if not at.is_closed()}
             pool = ConnectionPool(self._config)
             direct = DirectConnection(pool)
-            writer = PostgresWriter(pool)
-            leases = LeaseKeeper(direct, lambda claimed: writer.remember_end(claimed.row))
+            tails = KeptTails()
+            writer = PostgresWriter(pool, tails)
+            leases = LeaseKeeper(direct, lambda claimed: writer.remember_end(claimed.row), tails)
+            leases.recovery.find_head = writer.find_head
+            leases.recovery.forget_end = writer.forget_end
+            writer.wait_for_recovery = leases.recovery.wait
+            writer.is_held = leases.is_held
             writer.find_claim = leases.find_claim
             writer.wait_for_releases = leases.wait_for_releases
             news = SessionNews(direct, leases.find_claim)

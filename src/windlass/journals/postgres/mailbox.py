@@ -11,6 +11,7 @@ from windlass.core.verdicts import QuestionRow
 from windlass.journals.answer_proofs import check_answer_post, find_answer_problem, find_proven
 from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
+from windlass.journals.postgres.history import describe_replication
 from windlass.journals.postgres.loop_resources import ResourcesByLoop
 from windlass.journals.postgres.mail import PostgresMail, ServerLetter
 from windlass.journals.postgres.worker_rows import WorkerRows
@@ -125,4 +126,9 @@ class PostgresMailbox(StoredJournal):
         """Return the processes of the last hour, what each drives, and the prompts that wait."""
         at, workers = await self._run_query(WorkerRows(self._config).list_recent)
         queues = await self._run_query(self._mail.list_queues)
-        return FleetRows(at=at, workers=workers, queues=queues)
+        history = self._resources.for_running_loop().pool.history
+        failovers = await self._run_query(history.list_recent)
+        replication = await self._run_query(describe_replication)
+        return FleetRows(
+            at=at, workers=workers, queues=queues, failovers=failovers, replication=replication
+        )

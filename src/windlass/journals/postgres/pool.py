@@ -19,6 +19,7 @@ from windlass.journals.postgres.config import (
     is_transient,
     postgres_error,
 )
+from windlass.journals.postgres.history import ServerHistory
 from windlass.journals.postgres.schema import is_shared, migrate_schema
 from windlass.journals.wording import closed_error
 
@@ -52,6 +53,7 @@ class ConnectionPool:
         self._idle: list[PostgresConnection] = []
         self._open = _OpenConnections()
         self._schema_ready = False
+        self.history = ServerHistory(config)
         self._closer: AsyncGenerator[None] | None = None
 
     @property
@@ -103,6 +105,7 @@ class ConnectionPool:
                 async with self._migration_lock:
                     await migrate_schema(connection, self.config)
                 self._schema_ready = True
+            await self.history.check(connection)
         except BaseException:
             self.drop_connection(connection)
             raise

@@ -89,9 +89,9 @@ class PostgresQueries:
             row = await server.fetchrow(query, session)
             if row is None or after >= SessionEnd.from_row(row[1:]).last_link.seq:
                 return None
-            return await self._read_records(server, row, after)
+            return await self.read_records(server, row, after)
 
-    async def _read_records(
+    async def read_records(
         self, server: PostgresConnection, row: Sequence[Any], after: int
     ) -> StoredSession:
         """Return the records after a number of the session with this key and these columns."""
@@ -120,7 +120,7 @@ class PostgresQueries:
         problems: list[str] = []
         count = 0
         for row in rows:
-            stored = await self._read_records(server, row, 0)
+            stored = await self.read_records(server, row, 0)
             count += len(stored.records)
             name = SessionEnd.from_row(row[1:]).summary.session
             found = await asyncio.to_thread(stored.find_problems)
@@ -255,6 +255,9 @@ class PostgresQueries:
         key = self.config.lock_key("blobs")
         await server.fetchval("SELECT pg_advisory_xact_lock($1)", key)
         for statement in (
+            # So that a driver that kept its last records never writes them again.
+            """INSERT INTO {0}.graves SELECT hash FROM {0}.records
+            WHERE number = ANY ($1::bigint[]) AND seq = 1 ON CONFLICT DO NOTHING""",
             """DELETE FROM {0}.shares USING {0}.sessions
             WHERE shares.session = sessions.session AND number = ANY ($1::bigint[])""",
             "DELETE FROM {0}.records WHERE number = ANY ($1::bigint[])",
@@ -323,7 +326,7 @@ class PostgresQueries:
             places = ", ".join(f"{name} = ${at}" for at, name in enumerate(CHANGING_COLUMNS, 2))
             update = self._format_sql(f"UPDATE {{}}.sessions SET {places} WHERE session = $1")  # noqa: S608 - our own names
             for row in rows:
-                stored = await self._read_records(server, row, 0)
+                stored = await self.read_records(server, row, 0)
                 end = await asyncio.to_thread(stored.fold_again)
                 head, session, *columns = map(to_column, end.to_row())
                 await server.execute(update, session, head, *columns)

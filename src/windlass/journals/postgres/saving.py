@@ -20,7 +20,7 @@ from windlass.journals.postgres.schema import MIGRATIONS
 from windlass.journals.saved_journal import SavedJournal
 
 FORMAT = "windlass-postgres"
-LEFT_OUT = ("windlass", "workers")
+LEFT_OUT = ("failovers", "graves", "windlass", "workers")
 """Tables that say who uses the journal now."""
 FIRST = ("meta", "sessions")
 """Tables that others refer to."""
@@ -163,7 +163,7 @@ class TableSaver:
                 place = f"{schema}.{name}"
                 await server.fetchval("SELECT setval($1::text::regclass, $2)", place, value)
         # No process of the journal that was saved drives anything here.
-        await server.execute(f"UPDATE {schema}.sessions SET worker = NULL")  # noqa: S608 - as above
+        await server.execute(f"UPDATE {schema}.sessions SET worker = NULL, doubt = false")  # noqa: S608 - as above
 
 
 def _require_free(path: Path) -> None:

@@ -45,7 +45,8 @@ MIGRATIONS: Sequence[str] = (
         prompts_taken bigint NOT NULL DEFAULT 0,
         worker text COLLATE "C",
         epoch bigint NOT NULL DEFAULT 0,
-        waited timestamptz
+        waited timestamptz,
+        doubt boolean NOT NULL DEFAULT false
     ) WITH (fillfactor = 50);
     CREATE TABLE workers (
         id text COLLATE "C" PRIMARY KEY,
@@ -59,13 +60,31 @@ MIGRATIONS: Sequence[str] = (
         expires timestamptz NOT NULL,
         steady timestamptz NOT NULL,
         timeline text NOT NULL,
-        dead boolean NOT NULL DEFAULT false
+        dead boolean NOT NULL DEFAULT false,
+        synchronous boolean NOT NULL DEFAULT false
     ) WITH (fillfactor = 50);
+    CREATE TABLE failovers (
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        timeline text COLLATE "C" NOT NULL,
+        noticed timestamptz NOT NULL,
+        sessions bigint NOT NULL,
+        reason text NOT NULL,
+        settled boolean NOT NULL DEFAULT false,
+        restored bigint NOT NULL DEFAULT 0,
+        paused bigint NOT NULL DEFAULT 0
+    );
+    INSERT INTO failovers (timeline, noticed, sessions, reason, settled)
+        VALUES (left(pg_walfile_name(pg_current_wal_lsn()), 8), clock_timestamp(), 0, '', true);
+    CREATE TABLE graves (
+        first bytea PRIMARY KEY,
+        dug timestamptz NOT NULL DEFAULT clock_timestamp()
+    );
     CREATE INDEX sessions_by_time ON sessions (changed);
     CREATE INDEX sessions_by_state ON sessions (state, changed);
     CREATE INDEX sessions_by_agent ON sessions (agent, changed) WHERE agent <> '';
     CREATE INDEX sessions_by_caller ON sessions (caller, changed) WHERE caller <> '';
     CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent <> '';
+    CREATE INDEX sessions_in_doubt ON sessions (number) WHERE doubt;
     CREATE INDEX sessions_by_words
         ON sessions USING gin (to_tsvector('simple', session || ' ' || title));
     CREATE TABLE records (

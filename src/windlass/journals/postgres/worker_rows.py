@@ -13,21 +13,30 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
+from windlass.journals.postgres.history import (
+    FAILOVER_COLUMNS,
+    IS_SYNCHRONOUS,
+    LAST_FAILOVER,
+    TIMELINE,
+)
 from windlass.ports.fleet import SESSIONS_SHOWN, WorkerRow
 
 FORGOTTEN_AFTER = "interval '7 days'"
 """How long the row of a process is kept that is not there any more."""
-_TIMELINE = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 _RENEW = f"""
 INSERT INTO {{0}}.workers AS mine
-    (id, lock, host, process, version, direct, started, renewed, expires, steady, timeline)
+    (id, lock, host, process, version, direct, started, renewed, expires, steady, timeline,
+    synchronous)
 VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp(), clock_timestamp(),
-    clock_timestamp() + make_interval(secs => $7), clock_timestamp(), {_TIMELINE})
+    clock_timestamp() + make_interval(secs => $7), clock_timestamp(), {TIMELINE},
+    {IS_SYNCHRONOUS})
 ON CONFLICT (id) DO UPDATE SET
     renewed = excluded.renewed, expires = excluded.expires, timeline = excluded.timeline,
+    synchronous = excluded.synchronous,
     steady = CASE WHEN mine.expires < clock_timestamp() THEN excluded.steady ELSE mine.steady END
 WHERE NOT mine.dead
-RETURNING (SELECT count(*) FROM {{0}}.workers WHERE expires > clock_timestamp())
+RETURNING (SELECT count(*) FROM {{0}}.workers WHERE expires > clock_timestamp()), mine.timeline,
+    {", ".join(f"(SELECT {column} FROM ({LAST_FAILOVER}) AS last)" for column in FAILOVER_COLUMNS)}
 """  # noqa: S608 - our own text
 _HELD_LOCKS = """
 SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
@@ -35,7 +44,7 @@ WHERE locktype = 'advisory' AND objsubid = 1 AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 _IS_SILENT = f"""
-direct AND NOT dead AND expires > clock_timestamp() AND timeline = {_TIMELINE}
+direct AND NOT dead AND expires > clock_timestamp() AND timeline = {TIMELINE}
     AND renewed > pg_postmaster_start_time() AND lock NOT IN ({_HELD_LOCKS})
 """
 """Whether the lock of a process is missing that should hold one. A process takes its lock before it
@@ -101,10 +110,13 @@ class WorkerRows:
 
     async def renew(
         self, server: PostgresConnection, worker: str, place: WorkerPlace, *, is_direct: bool
-    ) -> int | None:
-        """Make or renew a row. Returns how many processes live; None if this one counts as dead."""
+    ) -> Sequence[Any] | None:
+        """Make or renew a row; returns None if this process counts as dead.
+
+        Returns how many processes live, and what `ServerHistory.compare` takes.
+        """
         values = (worker, self.lock_key(worker), *place, is_direct, self._config.lease_s)
-        return await server.fetchval(self._format_sql(_RENEW), *values)
+        return await server.fetchrow(self._format_sql(_RENEW), *values)
 
     async def remove(self, server: PostgresConnection, worker: str) -> None:
         """Remove the row of a process that has freed all its sessions."""

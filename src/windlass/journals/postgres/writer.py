@@ -12,7 +12,7 @@ sessions have moved on.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from windlass.core.errors import JournalFailed, UpgradeUnfinished
@@ -27,7 +27,8 @@ from windlass.journals.postgres.config import PostgresConnection, is_unstorable,
 from windlass.journals.postgres.pool import ConnectionPool
 from windlass.journals.postgres.queries import PostgresQueries
 from windlass.journals.postgres.questions import PostgresQuestions
-from windlass.journals.session_rows import PendingAppend, SessionEnd
+from windlass.journals.postgres.tails import KeptTails
+from windlass.journals.session_rows import PendingAppend, SessionEnd, extend_link
 from windlass.journals.upgrades import check_shared_facts, find_new_fact
 from windlass.journals.wording import session_busy_error
 
@@ -48,8 +49,9 @@ class _UnstorableAppend(JournalFailed):
 class PostgresWriter:
     """Takes appends, and makes sure that each is written or refused."""
 
-    def __init__(self, pool: ConnectionPool) -> None:
+    def __init__(self, pool: ConnectionPool, tails: KeptTails) -> None:
         self._pool = pool
+        self.tails = tails
         config = pool.config
         self._queries = PostgresQueries(config)
         self._questions = PostgresQuestions(config)
@@ -60,10 +62,14 @@ class PostgresWriter:
         """May be out of date: the database compares before it writes."""
         self.find_claim: FindClaim = _has_no_claim
         """Returns the lease that this process has of a session."""
+        self.is_held: Callable[[str], bool] = _is_never
+        """Whether this process has the lease of a session, and has not lost it."""
         self.wait_for_releases: Callable[[], Awaitable[None]] = _do_nothing
         """Waits for leases that this process is about to free."""
         self.tell_waiters: Callable[[Sequence[str], bool], None] = _tell_nobody
         """Wakes who waits for these sessions, also elsewhere if the second argument is true."""
+        self.wait_for_recovery: Callable[[], Awaitable[None]] = _do_nothing
+        """Waits while leases and lost records are restored after a failover."""
         self._waiting: list[PendingAppend] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -72,6 +78,15 @@ class PostgresWriter:
         self._waiting.append(append)
         if self._task is None:
             self._task = self._pool.loop.create_task(self._write_waiting())
+
+    def find_head(self, session: str) -> bytes | None:
+        """Return the hash of the last record of a session, as far as it is known."""
+        end = self._known_ends.get(session)
+        return None if end is None else end.last_link.hash
+
+    def forget_end(self, session: str) -> None:
+        """Look up where a session ends before the next append to it."""
+        self._known_ends.pop(session, None)
 
     def remember_end(self, row: Sequence[Any]) -> None:
         """Remember where a session ends, from its row."""
@@ -142,11 +157,15 @@ class PostgresWriter:
         self, appends: Sequence[PendingAppend], *, is_first: bool
     ) -> list[PendingAppend]:
         """Write what can be written; returns the appends that must be tried again."""
+        if not is_first:
+            # The server may have refused because another one has taken its place.
+            await self._pool.run_on_connection(self._pool.history.check)
+        await self.wait_for_recovery()
         appends = await self._refuse_unshared(appends)
         looked_up = await self._find_unknown_ends(appends, trust_new=is_first)
         if any(self.find_claim(append.session) is None for append in appends):
             await self.wait_for_releases()
-        batch = AppendBatch(self.find_claim)
+        batch = AppendBatch(self.find_claim, self._pool.history.timeline)
         # All processes lock the sessions in the same order, so they cannot deadlock.
         for append in sorted(appends, key=lambda append: append.session):
             end = self._known_ends.get(append.session)
@@ -162,9 +181,23 @@ class PostgresWriter:
         for name in stale:
             self._known_ends.pop(name, None)
         errors = {id(append): error for append, error in batch.refused}
+        self._keep_tails(batch, [one for one in appends if one.session not in stale], errors)
         settled = [append for append in appends if append.session not in stale]
         _settle_appends((append, errors.get(id(append))) for append in settled)
         return [append for append in appends if append.session in stale]
+
+    def _keep_tails(
+        self, batch: AppendBatch, written: Sequence[PendingAppend], errors: Mapping[int, object]
+    ) -> None:
+        """Keep what was acknowledged just now."""
+        links = {name: end.last_link for name, end in batch.starts.items()}
+        for append in written:
+            if id(append) not in errors:
+                before = links[append.session]
+                links[append.session] = extend_link(before, append.records)
+                claim = self.find_claim(append.session)
+                after = links[append.session].hash
+                self.tails.keep(append, before.hash, after, claim[1] if claim else 0)
 
     async def _refuse_unshared(self, appends: Sequence[PendingAppend]) -> list[PendingAppend]:
         """Refuse what the version before cannot read, while it may use the journal."""
@@ -201,7 +234,20 @@ class PostgresWriter:
                 lambda server: self._queries.find_ends(server, [*names])
             )
             self._known_ends.update((end.summary.session, end) for end in ends)
+            await self._notice_rewind(names)
         return names
+
+    async def _notice_rewind(self, names: Iterable[str]) -> None:
+        """Notice that a session which this process has ends before what was acknowledged."""
+        for name in names:
+            end = self._known_ends.get(name)
+            is_behind = (end.last_link.seq if end else 0) < self.tails.last_seq(name)
+            if is_behind and self.is_held(name):
+                await self._pool.run_on_connection(
+                    lambda server, name=name: self._pool.history.note_rewind(server, name)
+                )
+                await self.wait_for_recovery()
+                return
 
     async def _send_batch(self, batch: AppendBatch) -> set[str]:
         """Write the batch in one statement; returns the sessions that end elsewhere."""
@@ -240,10 +286,11 @@ class PostgresWriter:
         self, server: PostgresConnection, batch: AppendBatch, arguments: Sequence[object]
     ) -> Sequence[Sequence[Any]]:
         """Write the batch, and the questions that its facts open or settle with it."""
+        timeline = batch.timeline
         if not batch.asking:
-            return await server.fetch(self._append_sql, *arguments, self._blobs_lock)
+            return await server.fetch(self._append_sql, *arguments, self._blobs_lock, timeline)
         async with server.transaction():
-            rows = await server.fetch(self._append_sql, *arguments, self._blobs_lock)
+            rows = await server.fetch(self._append_sql, *arguments, self._blobs_lock, timeline)
             written = {row[0] for row in rows}
             asking = {
                 name: facts for name, facts in batch.asking.items() if batch.places[name] in written
@@ -261,6 +308,10 @@ def _settle_appends(outcomes: Iterable[tuple[PendingAppend, Exception | None]]) 
             append.done.set_result(None)
         else:
             append.done.set_exception(error)
+
+
+def _is_never(_session: str) -> bool:
+    return False
 
 
 def _has_no_claim(_session: str) -> None:
