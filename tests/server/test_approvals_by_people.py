@@ -17,6 +17,7 @@ from windlass.agent.answering import answer as answer_from_file
 from windlass.core.errors import AnswerNotQualified
 from windlass.core.events import AnswerCounted, CallAnswered
 from windlass.gates import allow_all, ask
+from windlass.journals import fork
 from windlass.server.access import TeamGrant
 from windlass.server.messages import StreamReply
 from windlass.testing import ScriptedModel, call
@@ -184,6 +185,64 @@ async def test_who_stands_in_lends_the_group_and_stays_one_person() -> None:
         assert [lent.by for lent in counted.person.lent] == ["bea"]
         assert (await team.answer(bea)).status == 200
         assert await team.read_state() == "completed"
+
+
+@pytest.mark.contract("G10")
+@pytest.mark.parametrize("role", ["reviewer", "finance", ""])
+async def test_what_the_starter_lent_does_not_count(role: str) -> None:
+    """Neither as a group, nor as a role that the group has in the team, nor as the way in."""
+    async with open_team(make_agent(role=role, not_starter=True)) as team:
+        admin = await team.running.make_client("", ("admin",))
+        group = {"name": "finance", "grants": [{"role": "reviewer", "agents": ["billing"]}]}
+        assert (await admin.post("/groups", group)).status == 201
+        ann = await team.sign_in("ann", "finance")
+        bea = await team.sign_in("bea", "finance")
+        made = await team.running.service.tokens.create("dan", person="dan")
+        dan = DirectClient(team.running.dispatcher, made.secret)
+        assert (await ann.post("/me/away", {"stand_in": "dan"})).status == 200
+        refused = await team.answer(dan)
+        assert (refused.status, refused.data["error"]["code"]) == (403, "not_qualified")
+        assert (await bea.post("/me/away", {"stand_in": "dan"})).status == 200
+        # What another one lent counts, and so does a role of one's own.
+        assert (await team.answer(dan)).status == 200
+        assert await team.read_state() == "completed"
+
+
+@pytest.mark.contract("G10", "A4")
+async def test_a_token_that_only_reads_chooses_no_stand_in() -> None:
+    async with open_team(make_agent(role="finance")) as team:
+        bea = await team.sign_in("bea", "finance")
+        made = await team.running.service.tokens.create("bea", ("watch",), person="bea")
+        reader = DirectClient(team.running.dispatcher, made.secret)
+        refused = await reader.post("/me/away", {"stand_in": "mallory"})
+        assert (refused.status, refused.data["error"]["code"]) == (403, "role_missing")
+        assert (await bea.post("/me/away", {"stand_in": "carl"})).status == 200
+
+
+@pytest.mark.contract("G10", "J8")
+async def test_who_agreed_in_a_session_has_not_agreed_in_its_fork() -> None:
+    async with open_team(make_agent(**TWO_OF_FINANCE)) as team:
+        bea = await team.sign_in("bea", "finance")
+        carl = await team.sign_in("carl", "finance")
+        assert (await team.answer(bea)).status == 200
+        await asyncio.sleep(1)
+        journal = team.running.service.journal
+        forked = await fork(journal, team.session, len(await journal.read(team.session)))
+        (row,) = await journal.read_questions(forked)
+        assert (row.answers, row.terms.approvals[0].people) == ((), 2)
+        body = {"call_id": row.call_id, "answer": {"verdict": "allow"}}
+        answered = await carl.post(f"/runs/{quote(forked, safe='')}/answers", body)
+        assert answered.status == 200, answered.data
+        await asyncio.sleep(1)
+        states = {one.session: one.state for one in await journal.sessions()}
+        assert (states[forked], states[team.session]) == ("waiting", "waiting")
+        # In the old session the yes of the first one still counts.
+        (asked,) = [
+            one
+            for one in (await carl.get("/questions")).data["questions"]
+            if one["session"] == team.session
+        ]
+        assert asked["agreed"] == ["bea"]
 
 
 @pytest.mark.contract("G10", "A4")

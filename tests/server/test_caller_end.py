@@ -115,6 +115,29 @@ async def test_all_that_acts_for_a_caller_is_ended(runs: str) -> None:
         assert (await bob.get("/me")).status == 200
 
 
+async def test_a_person_who_is_ended_leaves_no_right_to_the_next_one_of_that_name() -> None:
+    async with run_service(asking_agent()) as running:
+        admin = await running.make_client("boss", ["admin"])
+        for person in ("ann", "bea"):
+            body = {"person": person, "groups": ["finance"]}
+            assert (await admin.post("/persons", body)).status == 201
+        made = await running.service.tokens.create("bea", person="bea")
+        bea = DirectClient(running.dispatcher, made.secret)
+        assert (await bea.post("/me/away", {"stand_in": "ann"})).status == 200
+        # A token of another caller that ann uses.
+        shared = await running.service.tokens.create("team", person="ann")
+        program = await running.service.tokens.create("team")
+        login = Caller("team", frozenset({"answer"}), person="ann")
+        unused = await running.service.tokens.create_login(login)
+        ended = (await admin.post("/callers/ann/end")).data
+        assert (ended["tokens"], ended["logins"]) == (1, 1)
+        assert (await DirectClient(running.dispatcher, shared.secret).get("/me")).status == 401
+        assert (await DirectClient(running.dispatcher, program.secret).get("/me")).status == 200
+        assert (await log_in(running, unused)).status == 401
+        (left,) = (await admin.get("/persons")).data["persons"]
+        assert (left["person"], left["groups"], left["stand_in"]) == ("bea", ["finance"], "")
+
+
 async def test_only_an_admin_ends_a_caller() -> None:
     async with run_service(asking_agent()) as running:
         ann = await running.make_client("ann", [role for role in ROLES if role != "admin"])

@@ -142,6 +142,17 @@ async def test_a_stream_ends_when_the_token_of_the_provider_expires(
         await reply.close()
 
 
+@pytest.mark.contract("G10")
+def test_whom_the_provider_verified_is_a_person() -> None:
+    caller = read_claims({"sub": "ann", "exp": 1_000.0})
+    assert caller is not None
+    assert (caller.name, caller.person, caller.run_context) == (
+        "ann",
+        "ann",
+        {"windlass_person": "ann"},
+    )
+
+
 def test_roles_are_those_that_the_token_names() -> None:
     def roles(claim: Any) -> set[str]:
         caller = read_claims({"sub": "ann", "exp": 1_000.0, "windlass_roles": claim})

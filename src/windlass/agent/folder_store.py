@@ -7,7 +7,6 @@ for the one that a run has worked in.
 
 import os
 import secrets
-import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -58,7 +57,7 @@ class FolderStore:
     def remove(self, caller: str) -> bool:
         """Delete the folder of a caller with all that is in it. Returns whether there was one.
 
-        Raises OSError if some of it cannot be deleted.
+        Blocks. Raises OSError if some of it cannot be deleted.
         """
         path = self.root / name_folder(caller)
         try:
@@ -66,7 +65,12 @@ class FolderStore:
                 return False
         except OSError:
             return False
-        shutil.rmtree(path)
+        folder = _open_folder(str(path))
+        try:
+            _empty_folder(folder)
+        finally:
+            os.close(folder)
+        path.rmdir()
         return True
 
     def read_id(self) -> str:
@@ -98,6 +102,54 @@ class FolderStore:
     def _cannot_use(self, error: OSError) -> ConfigError:
         reason = error.strerror or str(error)
         return ConfigError(f"the folders of callers cannot be kept in {self.root}: {reason}")
+
+
+def _empty_folder(top: int) -> None:
+    """Delete all that is in a folder, by its descriptor. Raises OSError.
+
+    What is in it was made by commands of a caller, who may not want it to be deleted. So folders
+    are moved to the top one by one: however deep they are, neither the stack nor a path grows.
+    """
+    while names := _delete_files(top):
+        for name in names:
+            folder = _open_folder(name, top)
+            try:
+                for below in _delete_files(folder):
+                    os.close(_open_folder(below, folder))
+                    os.rename(below, secrets.token_hex(16), src_dir_fd=folder, dst_dir_fd=top)
+            finally:
+                os.close(folder)
+            os.rmdir(name, dir_fd=top)
+
+
+def _delete_files(folder: int) -> list[str]:
+    """Delete what is not a folder, also links, and return the names of the folders."""
+    with os.scandir(folder) as found:
+        entries = list(found)
+    for entry in entries:
+        if not entry.is_dir(follow_symlinks=False):
+            os.unlink(entry.name, dir_fd=folder)
+    return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def _open_folder(name: str, within: int | None = None) -> int:
+    """Return the descriptor of a folder, which its owner may then change. Follows no link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        folder = os.open(name, flags, dir_fd=within)
+    except PermissionError:
+        if not hasattr(os, "O_PATH"):
+            raise
+        # Its mode forbids to open it. By this descriptor it is not mistaken for another one.
+        place = os.open(name, os.O_PATH | flags, dir_fd=within)
+        try:
+            Path(f"/proc/self/fd/{place}").chmod(0o700)
+        finally:
+            os.close(place)
+        folder = os.open(name, flags, dir_fd=within)
+    with suppress(PermissionError):
+        os.fchmod(folder, 0o700)
+    return folder
 
 
 def _require_own_folder(path: Path) -> None:

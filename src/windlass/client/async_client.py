@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from windlass.agent.options import OnBusy
-from windlass.client.transport import ServiceError, ServiceTransport, StreamCursor
+from windlass.client.transport import ServiceError, ServiceTransport, StreamCursor, read_event
 from windlass.core.events import Event
 from windlass.core.messages import ContentPart
 from windlass.core.session_summary import SessionState
@@ -112,10 +112,11 @@ class AsyncClient:
         async with aclosing(self._transport.follow(path, cursor)) as events:
             async for name, data in events:
                 if name == "snapshot":
-                    yield _snapshot_decoder.decode(data)
+                    if (snapshot := read_event(data, _snapshot_decoder)) is not None:
+                        yield snapshot
                 elif name in ("fact", "delta"):
-                    event = _read_event(data)
-                    if event is None:
+                    event = read_event(data, _event_decoder)
+                    if event is None or (not event.nth and event.seq <= cursor.seq):
                         continue
                     if not event.nth:
                         cursor.seq = event.seq
@@ -226,11 +227,3 @@ def _run_path(session: str) -> str:
 
 def _schedule_path(name: str) -> str:
     return f"/schedules/{quote(name, safe='')}"
-
-
-def _read_event(data: bytes) -> Event | None:
-    """Return an event; None for one of a newer service that this client does not know."""
-    try:
-        return _event_decoder.decode(data)
-    except msgspec.ValidationError:
-        return None

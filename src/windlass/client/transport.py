@@ -16,7 +16,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from windlass.core.errors import ForOperator
+from windlass.core.errors import ForOperator, ModelError
+from windlass.core.text_clip import printable_line
 from windlass.environ import read_process_environment
 from windlass.http.client import send_request
 from windlass.http.connection import Response
@@ -27,6 +28,8 @@ from windlass.server.errors import ErrorReply
 
 T = TypeVar("T")
 REPLY_BYTES_MAX = 256 * 2**20
+WORDS_MAX = 4_000
+"""Characters of each text of an error."""
 FIRST_WAIT_S = 0.2
 WAIT_MAX_S = 5.0
 SILENCE_S = 60.0
@@ -47,6 +50,8 @@ class ServiceError(ForOperator):
         self.message = message
         self.hint = hint
         """What to do about it."""
+        self.retry_after_s = 0.0
+        """How long the service wants to be left alone, in seconds."""
 
 
 class ServiceTransport:
@@ -91,10 +96,11 @@ class ServiceTransport:
                 if not await waits.wait():
                     raise _unreachable(self._url, error) from None
                 continue
-            if status < HTTPStatus.BAD_REQUEST:
-                return msgspec.json.decode(reply or b"null", type=kind)
-            if status not in LATER or not await waits.wait(response.headers.get("retry-after", "")):
-                raise _read_error(status, reply)
+            if status < HTTPStatus.MULTIPLE_CHOICES:
+                return _decode_reply(status, reply, kind)
+            refusal = _read_error(response, reply)
+            if status not in LATER or not await waits.wait(refusal.retry_after_s):
+                raise refusal
 
     async def stream(self, path: str, last_id: int) -> AsyncGenerator[SseEvent]:
         """Yield the events of a stream until it breaks or ends.
@@ -108,14 +114,17 @@ class ServiceTransport:
         async with asyncio.timeout(self._timeout_s):
             response = await self._send("GET", self._url + path, headers, None)
         try:
-            if response.status >= HTTPStatus.BAD_REQUEST:
-                raise _read_error(response.status, await response.read_up_to(REPLY_BYTES_MAX))
             if response.status == HTTPStatus.NO_CONTENT:
                 raise StreamOver
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                raise _read_error(response, await response.read_up_to(REPLY_BYTES_MAX))
             parser = SseParser()
             while chunk := await _read_chunk(response):
                 for event in parser.feed(chunk):
                     yield event
+        except ModelError as error:
+            # The parser is that of models: it bounds the length of an event.
+            raise _not_the_service(response.status, str(error)) from None
         finally:
             response.close()
 
@@ -123,15 +132,15 @@ class ServiceTransport:
         """Yield the events of a stream, and connect again after the last fact where it breaks.
 
         Ends when the service says that nothing is left to wait for. Raises ServiceError if it
-        cannot be reached for `retry_s` seconds, or refuses.
+        cannot be reached for `retry_s` seconds, sends nothing new in that time, or refuses.
         """
         waits = _Waits(self._retry_s)
         while True:
-            wanted = ""
+            wanted_s = 0.0
+            before, began = cursor.seq, time.monotonic()
             try:
                 async with aclosing(self.stream(path, cursor.seq)) as events:
                     async for event in events:
-                        waits = _Waits(self._retry_s)
                         yield event
             except StreamOver:
                 return
@@ -139,11 +148,14 @@ class ServiceTransport:
                 if error.status not in LATER:
                     raise
                 problem: Exception = error
+                wanted_s = error.retry_after_s
             except (HttpError, TimeoutError) as error:
                 problem = error
             else:
                 problem = HttpError("broken", "the stream ended")
-            if not await waits.wait(wanted):
+            if cursor.seq > before or time.monotonic() - began > WAIT_MAX_S:
+                waits = _Waits(self._retry_s)
+            if not await waits.wait(wanted_s):
                 raise _unreachable(self._url, problem) from None
 
     async def _send(
@@ -169,12 +181,14 @@ class _Waits:
         self._until = time.monotonic() + retry_s
         self._next_s = FIRST_WAIT_S
 
-    async def wait(self, wanted: str = "") -> bool:
-        """Wait, as long as a service wants if it says so. Returns False if the time is over."""
-        if time.monotonic() >= self._until:
+    async def wait(self, wanted_s: float = 0.0) -> bool:
+        """Wait, as long as a service wants if it says so. Returns False if the time is over.
+
+        A service that wants to be left alone for longer than that is not waited for.
+        """
+        if time.monotonic() + wanted_s >= self._until:
             return False
-        asked_s = float(wanted) if wanted.isascii() and wanted.isdigit() else 0.0
-        await asyncio.sleep(max(asked_s, self._next_s * random.uniform(0.5, 1.0)))  # noqa: S311 - no secret
+        await asyncio.sleep(max(wanted_s, self._next_s * random.uniform(0.5, 1.0)))  # noqa: S311 - no secret
         self._next_s = min(WAIT_MAX_S, self._next_s * 2)
         return True
 
@@ -189,13 +203,45 @@ def _encode_query(query: Mapping[str, Any] | None) -> str:
     return f"?{urlencode(given, doseq=True)}" if given else ""
 
 
-def _read_error(status: int, reply: bytes) -> ServiceError:
+def _decode_reply(status: int, reply: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(reply or b"null", type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _not_the_service(status, str(error)) from None
+
+
+def _read_error(response: Response, reply: bytes) -> ServiceError:
+    status = response.status
     try:
         error = msgspec.json.decode(reply, type=ErrorReply).error
-    except msgspec.DecodeError:
-        # It comes from something between here and the service.
-        return ServiceError(status, "not_the_service", f"The answer has the status {status}.")
-    return ServiceError(status, error.code, error.message, error.hint)
+    except (msgspec.DecodeError, RecursionError):
+        refusal = _not_the_service(status)
+    else:
+        # Programs print it: the words of a service must not steer a terminal.
+        words = (error.code, error.message, error.hint)
+        refusal = ServiceError(status, *(printable_line(text, WORDS_MAX) for text in words))
+    wanted = response.headers.get("retry-after", "")
+    refusal.retry_after_s = float(wanted) if wanted.isascii() and wanted.isdigit() else 0.0
+    return refusal
+
+
+def _not_the_service(status: int, problem: str = "") -> ServiceError:
+    """It comes from something between here and the service, or another one listens there."""
+    text = f"The answer has the status {status}{f' and cannot be read: {problem}' * bool(problem)}."
+    return ServiceError(status, "not_the_service", printable_line(text))
+
+
+def read_event(data: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
+    """Return an event; None for one of a newer service that this client does not know.
+
+    Raises ServiceError if it is not JSON.
+    """
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError:
+        return None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _not_the_service(HTTPStatus.OK, str(error)) from None
 
 
 def _unreachable(url: str, error: Exception) -> ServiceError:

@@ -345,12 +345,13 @@ def _counts(approval: Approval, terms: QuestionTerms, given: GivenAnswer) -> boo
     person = given.person
     if person is None or (approval.not_starter and person.is_starter(terms.starter)):
         return False
+    lent = [one for one in person.lent if not approval.not_starter or not _is_lent_by(one, terms)]
     if not approval.role:
-        return True
+        # A person who has nothing but what the starter lent answers for the starter.
+        return bool(person.roles or lent or not person.lent)
     wanted = {approval.role}
     if approval.escalate_to and given.at >= terms.asked_at + approval.escalate_after_s:
         wanted.add(approval.escalate_to)
-    lent = (one for one in person.lent if not approval.not_starter or not _is_lent_by(one, terms))
     return not wanted.isdisjoint((*person.roles, *(role for one in lent for role in one.roles)))
 
 

@@ -46,9 +46,10 @@ async def fork(
     A request to the model counts as all that was reserved for it, as after a crash. A call that may
     have had an effect is not run again: its outcome counts as unknown, and the run's rule
     `on_unknown` decides whether the model gets this as the result or a person is asked. Reads are
-    made again. A call that a person had allowed and that had not begun is asked about again. With
-    `detached`, the fork does not draw on the shared budgets that were given with the runs, and does
-    not belong to their traces and keys: it is a trial, not a part of the work.
+    made again. A call that a person had allowed and that had not begun is asked about again, and so
+    is one that some of several people had agreed to. With `detached`, the fork does not draw on the
+    shared budgets that were given with the runs, and does not belong to their traces and keys: it
+    is a trial, not a part of the work.
 
     Raises ConfigError if there is no such session or record, or if `into` exists already, and
     JournalCorrupt if the old session was changed without the user's key: the copy would be signed.
@@ -140,9 +141,12 @@ def _settle_open_calls(state: State) -> list[Fact]:
     # Writes come last: once they are settled, a driver asks again what to do.
     unknown.sort(key=lambda call: _effect_of(call, state.setup) == "write")
     allowed = [call for call in calls if call.phase == "cleared" and call.answered]
-    if not unknown and not allowed:
+    agreed = [call for call in calls if call.phase == "asked" and call.answers]
+    if not (unknown or allowed or agreed):
         return []
     facts: list[Fact] = [RunResumed(rules=RULES_VERSION)]
+    # Those who agreed did so for the old session. Here everybody is asked from the beginning.
+    facts += (_ask_again(call, _question_of(call), "fork", state) for call in agreed)
     for call in allowed:
         # A person allowed one call, so it must not run in two sessions.
         question = (
@@ -173,9 +177,13 @@ def _settle_unknown_call(call: CallState, state: State, *, ask: bool) -> CallFin
     return CallFinished(call.id, result, name=call.call.name)
 
 
+def _question_of(call: CallState) -> str:
+    return call.question.question if call.question else ""
+
+
 def _ask_again(call: CallState, question: str, rule: str, state: State) -> CallJudged:
     """Return a question about a call in its fork, for those who had to agree to it before."""
-    ask = Ask(question, rule)
+    ask = Ask(question, rule, call.question.expires_at if call.question else None)
     if call.approvals and state.run is not None:
         ask = stamp_question(
             replace(ask, approvals=call.approvals), state.run.caller, state.run.context, state.at

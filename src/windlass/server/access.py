@@ -69,6 +69,8 @@ class Caller(msgspec.Struct, frozen=True):
     """The token that a browser signed in with."""
     origin: str = ""
     """From where the request came: the page or a token, and the address."""
+    lent_grants: tuple[TeamGrant, ...] = ()
+    """Those of `grants` that the person has only while another one is away."""
 
     @property
     def counted_as(self) -> str:

@@ -101,8 +101,7 @@ async def _delete_all(journal: Journal, tokens: TokenStore, caller: str) -> Call
     # A login link makes a token, so the links are deleted first.
     logins = await tokens.delete_logins(caller)
     revoked = await tokens.revoke_all(caller)
-    with suppress(NothingToDo):
-        await PeopleStore(journal).remove_person(caller)
+    await PeopleStore(journal).forget_person(caller)
     return CallerEnd(
         caller=caller,
         tokens=revoked,

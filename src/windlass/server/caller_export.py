@@ -5,11 +5,13 @@ caller as JSON, the uploads, and the files of the caller's folder if this machin
 are left out: they give rights, and say nothing about a person.
 """
 
+import asyncio
+import os
+import stat
 import tarfile
 import time
 from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -34,6 +36,9 @@ from windlass.server.webhooks.store import WebhookStore
 FORMAT = "windlass-caller"
 PAGE_SESSIONS = 200
 MAILED_MAX = 100_000
+PIECE_BYTES = 2**20
+DEPTH_MAX = 200
+"""Folders inside of one another whose files are exported."""
 SECRET_FIELDS = ("hash", "page_hash", "secret", "headers", "former_secret")
 """Fields of records that give rights."""
 
@@ -62,8 +67,9 @@ async def export_caller(
     async for piece in _export_sessions(journal, caller, parts):
         yield piece
     if folders is not None:
-        for name, data in _list_files(folders.root / name_folder(caller)):
-            yield _make_member(f"folder/{name}", data)
+        packed = _pack_folder(folders.root / name_folder(caller))
+        while piece := await asyncio.to_thread(next, packed, b""):
+            yield piece
     yield bytes(2 * tarfile.BLOCKSIZE)
 
 
@@ -117,14 +123,68 @@ async def _export_session(journal: Journal, session: str, parts: frozenset[Agent
     )
 
 
-def _list_files(folder: Path) -> Generator[tuple[str, bytes]]:
-    """Yield the files below a folder, by their path in it. Links are left out."""
-    if not folder.is_dir() or folder.is_symlink():
+def _pack_folder(top: Path) -> Generator[bytes]:
+    """Yield the files below a folder in pieces. Links, and what is no plain file, are left out.
+
+    What is in it was made by commands of the caller, and may change meanwhile: no link is followed,
+    and a file has the length that it had when it was opened, however it grows or shrinks.
+    """
+    waiting: list[tuple[str, ...]] = [()]
+    deep: list[str] = []
+    while waiting:
+        place = waiting.pop()
+        if len(place) > DEPTH_MAX:
+            deep.append("/".join(place[:DEPTH_MAX]))
+            continue
+        with suppress(OSError):
+            folder = _open_below(top, place)
+            try:
+                with os.scandir(folder) as found:
+                    entries = sorted(found, key=lambda entry: entry.name)
+                folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+                waiting += ((*place, name) for name in reversed(folders))
+                for entry in entries:
+                    if entry.is_file(follow_symlinks=False):
+                        name = "/".join(("folder", *place, entry.name))
+                        yield from _pack_file(name, entry.name, folder)
+            finally:
+                os.close(folder)
+    if deep:
+        text = f"More than {DEPTH_MAX} folders deep, and left out:\n" + "\n".join(deep)
+        yield _make_member("left_out.txt", text.encode(errors="replace"))
+
+
+def _open_below(top: Path, place: tuple[str, ...]) -> int:
+    """Return the descriptor of a folder, on a way without links. Raises OSError."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    folder = os.open(top, flags)
+    for name in place:
+        above = folder
+        try:
+            folder = os.open(name, flags, dir_fd=above)
+        finally:
+            os.close(above)
+    return folder
+
+
+def _pack_file(name: str, file_name: str, folder: int) -> Generator[bytes]:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        file = open(os.open(file_name, flags, dir_fd=folder), "rb")  # noqa: SIM115, PTH123 - below
+    except OSError:
         return
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.is_symlink():
-            with suppress(OSError):
-                yield str(path.relative_to(folder)), path.read_bytes()
+    with file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            return
+        yield _make_head(name, about.st_size)
+        left = about.st_size
+        while left:
+            wanted = min(left, PIECE_BYTES)
+            yield file.read(wanted).ljust(wanted, b"\0")
+            left -= wanted
+        if rest := -about.st_size % tarfile.BLOCKSIZE:
+            yield bytes(rest)
 
 
 def _as_dicts(records: Iterable[msgspec.Struct]) -> list[dict[str, Any]]:
@@ -137,12 +197,12 @@ def _as_dicts(records: Iterable[msgspec.Struct]) -> list[dict[str, Any]]:
 
 def _make_member(name: str, data: bytes) -> bytes:
     """Return a file of a tar file: its head, its bytes, and zeros up to the next block."""
+    return _make_head(name, len(data)) + data + bytes(-len(data) % tarfile.BLOCKSIZE)
+
+
+def _make_head(name: str, size: int) -> bytes:
     head = tarfile.TarInfo(name)
-    head.size = len(data)
+    head.size = size
     head.mtime = int(time.time())
     head.mode = 0o600
-    written = BytesIO()
-    written.write(head.tobuf(tarfile.PAX_FORMAT))
-    written.write(data)
-    written.write(bytes(-len(data) % tarfile.BLOCKSIZE))
-    return written.getvalue()
+    return head.tobuf(tarfile.PAX_FORMAT)

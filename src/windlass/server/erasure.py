@@ -9,6 +9,7 @@ What others recorded stays: an answer of the caller in the session of another on
 session.
 """
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -23,6 +24,7 @@ from windlass.core.errors import JournalCorrupt, NothingToDo, RecordConflict, Se
 from windlass.core.events import Fact, RunStarted
 from windlass.core.session_summary import SessionSummary
 from windlass.evaluation.stored_reports import delete_evaluations
+from windlass.logs import get_logger
 from windlass.ports import Journal, SharedRecord
 from windlass.server.access import check_caller_name, owner_prefix
 from windlass.server.caller_end import CallerEnd, DriveSession, end_caller
@@ -33,6 +35,7 @@ from windlass.server.stored_replies import StoredReplies
 from windlass.server.tokens import TokenStore
 from windlass.server.uploads import UploadStore
 
+_log = get_logger(__name__)
 JOB_KIND = "erasure"
 RunFate = Literal["cancel", "wait"]
 """What becomes of open runs: they are cancelled, or their sessions go once they have ended."""
@@ -142,7 +145,7 @@ class CallerEraser:
         evaluations = await delete_evaluations(self._journal, job.caller)
         folders = 0
         if not left:
-            folders, stores = self._delete_folder(job)
+            folders, stores = await self._delete_folder(job)
             record, job = await self._save(record, replace(job, stores=stores))
         erased = replace(
             _describe_end(ended),
@@ -228,13 +231,20 @@ class CallerEraser:
         await forget_caller(self._journal, caller)
         return len(uploads)
 
-    def _delete_folder(self, job: ErasureJob) -> tuple[int, tuple[str, ...]]:
-        """Delete the folder of a caller here; return how many, and the stores that are left."""
+    async def _delete_folder(self, job: ErasureJob) -> tuple[int, tuple[str, ...]]:
+        """Delete the folder of a caller here; return how many, and the stores that are left.
+
+        A folder that cannot be deleted is left to the next look, and keeps no other job waiting.
+        """
         folders = self._folders
         own = "" if folders is None else folders.read_id()
         if folders is None or not own:
             return 0, job.stores
-        removed = folders.remove(job.caller)
+        try:
+            removed = await asyncio.to_thread(folders.remove, job.caller)
+        except OSError as error:
+            _log.warning("a folder of an erased caller cannot be deleted: %s", error.strerror)
+            return 0, tuple(sorted({*job.stores, own}))
         return int(removed), tuple(store for store in job.stores if store != own)
 
 

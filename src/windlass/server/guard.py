@@ -24,8 +24,9 @@ DEFAULT_PORTS = {"http": "80", "https": "443"}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
-_PREFIX = re.compile(r"(?=.{1,200}$)(?:/[A-Za-z0-9_~%-][A-Za-z0-9._~%-]*)+")
-"""No empty segment and none of dots, which could turn a path of ours into another address."""
+_PREFIX = re.compile(r"(?=.{1,200}$)(?!.*%2[EeFf])(?:/[A-Za-z0-9_~%-][A-Za-z0-9._~%-]*)+")
+"""No empty segment and none of dots, which could turn a path of ours into another address. To a
+browser, an encoded dot is a dot."""
 Authenticator = Callable[[str], Awaitable[Caller | None]]
 """Returns the caller of a bearer token; None if it is not one of its own."""
 BrowserAuthenticator = Callable[[str, str], Awaitable[Caller | None]]

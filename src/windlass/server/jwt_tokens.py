@@ -1,8 +1,8 @@
 """Tokens of an identity provider (OIDC): signed by its keys, for this service, not out of date.
 
 Invariant: only public-key signatures count, so that being able to check a token is not enough to
-make one. The subject is the caller. Whatever a token does not say is not allowed: `admin` has to be
-named.
+make one. The subject is the caller, and a person whom the provider verified. Whatever a token does
+not say is not allowed: `admin` has to be named.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ def read_claims(claims: Mapping[str, Any]) -> Caller | None:
     if not isinstance(expires, int | float):
         return None
     roles = frozenset(_read_roles(claims.get(ROLES_CLAIM)))
-    return Caller(subject, roles, expires=expires + LEEWAY_S)
+    return Caller(subject, roles, expires=expires + LEEWAY_S, person=subject)
 
 
 def _read_roles(claim: object) -> tuple[Role, ...]:

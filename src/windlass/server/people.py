@@ -8,7 +8,8 @@ person.
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
@@ -102,6 +103,16 @@ class PeopleStore(OwnedRecords[PersonRecord]):
         except NothingToDo:
             raise NothingToDo(f"nothing is known about a person {person!r}") from None
 
+    async def forget_person(self, person: str) -> None:
+        """Forget a person who has left, also as the one who stands in for others.
+
+        Else the next person of that name would have what the others lend.
+        """
+        with suppress(NothingToDo):
+            await self.remove_person(person)
+        for one in [one async for one in self.walk() if one.stand_in == person]:
+            await self.send_away(one.person, "")
+
     async def _change_or_add(
         self, new: PersonRecord, change: Callable[[PersonRecord], PersonRecord]
     ) -> PersonRecord:
@@ -153,11 +164,12 @@ class PeopleBook:
     async def extend(self, caller: Caller) -> Caller:
         """Return a caller with what the groups of the person may do, and those that are lent."""
         known = await self._read()
-        names = [*self._groups_of(known, caller.person)]
-        names += [role for lent in self._list_lent(known, caller.person) for role in lent.roles]
-        added = known.list_grants(tuple(names))
-        grants = tuple(dict.fromkeys((*caller.grants, *added)))
-        return caller if grants == caller.grants else replace(caller, grants=grants)
+        groups = known.list_grants(self._groups_of(known, caller.person))
+        own = tuple(dict.fromkeys((*caller.grants, *groups)))
+        away = self._list_away(known, caller.person)
+        given = dict.fromkeys(grant for one in away for grant in known.list_grants(one.groups))
+        lent = tuple(grant for grant in given if grant not in own)
+        return replace(caller, grants=(*own, *lent), lent_grants=lent)
 
     async def verify(self, caller: Caller, agent: str) -> VerifiedPerson | None:
         """Return who a caller is towards a question of an agent's run; None if nobody verified it.
@@ -168,28 +180,26 @@ class PeopleBook:
             return None
         known = await self._read()
         groups = self._groups_of(known, caller.person)
-        team: set[str] = {grant.role for grant in caller.grants if grant.covers(agent)}
-        if caller.is_admin:
-            team.add("admin")
-        return VerifiedPerson(
-            caller.person,
-            caller.name,
-            tuple(sorted({*groups, *team})),
-            self._list_lent(known, caller.person),
-            caller.origin,
-        )
+        # What another one lent is not the person's own: a starter may have lent it.
+        own = [grant for grant in caller.grants if grant not in caller.lent_grants]
+        team = {*_list_team_roles(own, agent), *(("admin",) if caller.is_admin else ())}
+        away = self._list_away(known, caller.person)
+        lent = tuple(LentRoles(one.person, _list_roles(known, one.groups, agent)) for one in away)
+        roles = tuple(sorted({*groups, *team}))
+        return VerifiedPerson(caller.person, caller.name, roles, lent, caller.origin)
 
     def _groups_of(self, known: _KnownPeople, person: str) -> tuple[str, ...]:
         record = known.people.get(person)
         return record.groups if record else ()
 
-    def _list_lent(self, known: _KnownPeople, person: str) -> tuple[LentRoles, ...]:
+    def _list_away(self, known: _KnownPeople, person: str) -> list[PersonRecord]:
+        """Return those for whom a person stands in."""
         now = self._now()
-        return tuple(
-            LentRoles(record.person, record.groups)
+        return [
+            record
             for record in known.people.values()
             if record.stand_in == person and record.is_away(now) and record.groups
-        )
+        ]
 
     async def _read(self) -> _KnownPeople:
         now = self._now()
@@ -198,6 +208,16 @@ class PeopleBook:
             groups = {one.name: one async for one in GroupStore(self._journal).walk()}
             self._known = _KnownPeople(people, groups, now + LOOK_S)
         return self._known
+
+
+def _list_roles(known: _KnownPeople, groups: tuple[str, ...], agent: str) -> tuple[str, ...]:
+    """Return groups, and the roles in the team that they give for an agent."""
+    team = _list_team_roles(known.list_grants(groups), agent)
+    return tuple(sorted({*groups, *team}))
+
+
+def _list_team_roles(grants: Iterable[TeamGrant], agent: str) -> set[str]:
+    return {grant.role for grant in grants if grant.covers(agent)}
 
 
 def name_person(person: str) -> str:

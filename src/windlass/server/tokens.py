@@ -228,8 +228,9 @@ class TokenStore(OwnedRecords[TokenRecord]):
         await super().remove(document)
 
     async def revoke_all(self, caller: str) -> int:
-        """Revoke all tokens of a caller, also those of browsers. Returns how many there were."""
-        found = [record async for record in self.walk() if record.caller == caller]
+        """Revoke all tokens of a caller or person, with browsers. Returns how many there were."""
+        known = self.walk()
+        found = [record async for record in known if caller in (record.caller, record.person)]
         for record in found:
             with suppress(NothingToDo):
                 await self.remove(record)
@@ -241,7 +242,7 @@ class TokenStore(OwnedRecords[TokenRecord]):
         after = ""
         while page := await self.records.list_records(LOGIN_KIND, after):
             logins = [(one.name, msgspec.json.decode(one.data, type=LoginRecord)) for one in page]
-            found += [name for name, login in logins if login.caller == caller]
+            found += [name for name, login in logins if caller in (login.caller, login.person)]
             after = page[-1].name
         return sum([await self.records.delete_record(LOGIN_KIND, name) for name in found])
 

@@ -68,6 +68,8 @@ CALL_PHASES: Mapping[CallPhase, Mapping[PhaseFact, CallPhase]] = {
         "RunEnded": "closed",
     },
     "asked": {
+        # In a fork: what was agreed to belongs to the old session.
+        "CallJudged: ask": "asked",
         "CallAnswered: allow": "cleared",
         "CallAnswered: deny": "closed",
         "RunResumed": "asked",

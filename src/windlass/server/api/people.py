@@ -140,7 +140,8 @@ async def export_audit(service: Service, request: HttpRequest) -> Reply:
     return StreamReply(write_text(), content_type=kind, keep_alive=b"")
 
 
-@ROUTES.add("POST", "/me/away", role="watch", scope="caller", body=AwayBody, reply=PersonReply)
+# Who stands in answers, so a token that may only read cannot choose them.
+@ROUTES.add("POST", "/me/away", role="answer", scope="caller", body=AwayBody, reply=PersonReply)
 async def set_away(service: Service, request: HttpRequest) -> Reply:
     """Let somebody answer in your place while you are away."""
     person = request.caller.person
