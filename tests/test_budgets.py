@@ -58,7 +58,7 @@ PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
     "project": (4_150, 23),
     "readers": (800, 5),
     "runtime": (4_680, 17),
-    "server": (22_600, 116),
+    "server": (22_600, 117),
     "telemetry": (1_130, 8),
     "testing": (5_800, 27),
     "tools": (16_250, 85),

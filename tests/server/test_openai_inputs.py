@@ -19,6 +19,7 @@ from windlass.server.openai.inputs import (
     check_response_request,
     find_references,
     read_chat_input,
+    read_format,
     read_response_input,
     resolve_references,
 )
@@ -131,7 +132,6 @@ def test_what_cannot_be_read_is_refused(items: list[dict[str, Any]], code: str) 
         {"tools": [{"type": "function", "function": {"name": "shell"}}]},
         {"functions": [{"name": "shell"}]},
         {"tool_choice": "required"},
-        {"response_format": {"type": "json_object"}},
         {"n": 2},
         {"stop": ["."]},
         {"logprobs": True},
@@ -151,7 +151,6 @@ def test_what_an_agent_cannot_do_is_refused_by_name(fields: dict[str, Any]) -> N
     "fields",
     [
         {"tools": [{"type": "web_search"}]},
-        {"text": {"format": {"type": "json_schema"}}},
         {"conversation": "conv_1"},
         {"prompt": {"id": "pmpt_1"}},
     ],
@@ -160,6 +159,26 @@ def test_what_an_agent_cannot_do_is_refused_by_name(fields: dict[str, Any]) -> N
 def test_what_a_response_cannot_have_is_refused_by_name(fields: dict[str, Any]) -> None:
     with pytest.raises(OpenAIError, match="is not supported"):
         check_response_request(msgspec.convert({"model": "m", **fields}, ResponseRequest))
+
+
+@pytest.mark.contract("A6")
+def test_a_format_is_a_schema_that_the_reply_must_fit() -> None:
+    schema = {"type": "object", "properties": {"sum": {"type": "integer"}}}
+    chat = {"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}}
+    assert read_format(chat, "response_format") == schema
+    flat = {"type": "json_schema", "name": "sum", "schema": schema, "strict": True}
+    assert read_format(flat, "text.format") == schema
+    assert read_format({"type": "json_object"}, "text.format") == {"type": "object"}
+    assert read_format({"type": "text"}, "text.format") is None
+    assert read_format(None, "text.format") is None
+    for wrong, code in (
+        ({"type": "json_schema"}, "invalid_schema"),
+        ({"type": "json_schema", "json_schema": 3}, "invalid_schema"),
+        ({"type": "grammar"}, "unsupported_parameter"),
+    ):
+        with pytest.raises(OpenAIError) as raised:
+            read_format(wrong, "text.format")
+        assert (raised.value.code, raised.value.param) == (code, "text.format")
 
 
 def test_what_only_tunes_a_model_is_left_to_the_agent() -> None:

@@ -5,7 +5,6 @@ Invariant: an agent that cannot keep its promises is refused here, before anythi
 An output type gives the schema that the model gets, and the check of its final reply.
 """
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import PurePath
@@ -25,7 +24,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits, SessionLimits
 from windlass.core.messages import ToolSpec
 from windlass.core.result import OutputT
-from windlass.core.schema import JsonSchema
+from windlass.core.schema import JSON_FENCE, JsonSchema
 from windlass.core.session_summary import check_text
 from windlass.core.setup import DEFAULT_RETRIES, Compaction, LoopPolicy, Setup, fill_loop_defaults
 from windlass.core.suggestions import suggest_names
@@ -53,7 +52,6 @@ from windlass.runtime.governor import ProviderGovernor
 from windlass.runtime.recorder import RealClock
 from windlass.tools.toolbox import Toolbox
 
-JSON_FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
 MISMATCH_CHARS_MAX = 600
 
 

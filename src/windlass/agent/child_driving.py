@@ -45,6 +45,7 @@ from windlass.core.fold.run import fold
 from windlass.core.limits import Limits, RaisedLimits
 from windlass.core.messages import Charge, TextPart
 from windlass.core.result import Question, RunResult, build_result
+from windlass.core.setup import OUTPUT_KEY
 from windlass.core.state import State
 from windlass.ports import CallContext, CallerRun, Journal
 from windlass.runtime.driver import Opening, RunDriver
@@ -91,10 +92,12 @@ class CallSession:
     def make_task(self, prompt: str) -> RunTask:
         """Return the task of this child: what its caller knows of itself holds for it, too."""
         caller = self._caller.read_state()
+        context = caller.run.context if caller.run else {}
         return RunTask(
             prompt=(TextPart(prompt),),
             caller=caller.run.caller if caller.run else "",
-            context=caller.run.context if caller.run else {},
+            # The schema is that of the caller's reply.
+            context={key: value for key, value in context.items() if key != OUTPUT_KEY},
             parent=self.parent_call,
             labels=tuple(sorted(self._call.labels)),
             folder=caller.folder,

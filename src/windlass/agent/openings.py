@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -48,6 +48,7 @@ from windlass.core.fold.queueing import find_start
 from windlass.core.limits import Budget, Limits, tighten_limits
 from windlass.core.messages import ContentPart, Label, Message, TextPart, UserMessage
 from windlass.core.rate_limits import PRIORITY_KEY
+from windlass.core.schema import JsonSchema
 from windlass.core.session_summary import (
     TAGS_KEY,
     check_session,
@@ -55,7 +56,7 @@ from windlass.core.session_summary import (
     check_text,
     describe_half,
 )
-from windlass.core.setup import LoopPolicy, Setup, describe_drift
+from windlass.core.setup import OUTPUT_KEY, LoopPolicy, Setup, describe_drift
 from windlass.core.state import State
 from windlass.core.suggestions import suggest_names
 from windlass.core.work_folder import WorkFolder
@@ -236,6 +237,9 @@ class RunOpenings:
         tags: Mapping[str, str] | None = options.get("tags") or given.get(TAGS_KEY)
         if tags:
             context = {**context, TAGS_KEY: check_tags(tags)}
+        if (schema := options.get("output_schema")) is not None:
+            JsonSchema(dict(schema))  # Raises SchemaError, which is a ConfigError.
+            context = {**context, OUTPUT_KEY: schema}
         try:
             return msgspec.json.decode(msgspec.json.encode(context), type=dict[str, Any])
         except UnicodeEncodeError as error:
@@ -343,11 +347,18 @@ class RunOpenings:
         return (started, plan.make_fact(number))
 
     def _limited_setup(self, context: Mapping[str, Any]) -> Setup:
-        """Return the setup with the limits of a run, where they are stricter than the agent's."""
+        """Return the setup with a run's own output schema, and its limits where they are stricter.
+
+        Limits that are not stricter than the agent's change nothing.
+        """
+        setup = self.setup
+        if isinstance(schema := context.get(OUTPUT_KEY), dict):
+            wanted = cast("dict[str, Any]", schema)
+            setup = replace(setup, output_schema=wanted, judge_replies=True)
         cap = read_own_limits(context) if LIMITS_KEY in context else None
         if cap is None:
-            return self.setup
-        return replace(self.setup, limits=tighten_limits(self.setup.limits, cap))
+            return setup
+        return replace(setup, limits=tighten_limits(setup.limits, cap))
 
     def _take_over(self, state: State, *, consent: bool) -> RunResumed:
         """Take over a run that was left open; from here on, the limits of this agent count.

@@ -212,6 +212,9 @@ class RunOptions(TypedDict, total=False):
     limits: Limits
     """Limits of this run that are stricter than the agent's. They bind every driver. A limit that
     is not stricter changes nothing."""
+    output_schema: Mapping[str, Any]
+    """A JSON Schema that the final reply must fit, for this run, in place of the agent's output
+    type. A reply that does not fit is asked for again, as with a type."""
     tags: Mapping[str, str]
     """Keys and values of your own, by which sessions are listed and costs are added up: at most 16,
     such as `{"team": "billing"}`."""

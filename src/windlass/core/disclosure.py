@@ -26,7 +26,7 @@ from windlass.core.events import (
 )
 from windlass.core.rate_limits import PRIORITY_KEY
 from windlass.core.session_summary import TAGS_KEY
-from windlass.core.setup import Setup
+from windlass.core.setup import OUTPUT_KEY, Setup
 from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import (
     PERSON_KEY,
@@ -66,7 +66,7 @@ SETUP_PARTS: Mapping[str, AgentPart | None] = {
 """By the field of a setup: the part of the agent that it tells about; None: any viewer may see it.
 A field that is not named here is hidden as `host`."""
 OWN_KEYS = frozenset(
-    ("label", "windlass_limits", "windlass_service", PERSON_KEY, PRIORITY_KEY, TAGS_KEY)
+    ("label", "windlass_limits", "windlass_service", OUTPUT_KEY, PERSON_KEY, PRIORITY_KEY, TAGS_KEY)
 )
 """Keys of a run's context that tell about its caller and its start."""
 HIDDEN_WORD = "[hidden]"

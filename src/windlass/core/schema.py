@@ -44,6 +44,10 @@ LITERAL_MAX = 200
 FIELD_NAME = re.compile(r"[A-Za-z_$@][\w.$-]{0,39}")
 
 
+JSON_FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
+"""A reply that is one Markdown fence, as models like to write JSON."""
+
+
 class SchemaError(ConfigError):
     """A tool's schema is not a JSON Schema."""
 

@@ -3,8 +3,11 @@
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from windlass.core.schema import (
     FAULTS_MAX,
+    JSON_FENCE,
     JsonSchema,
     SchemaFault,
     ValuePath,
@@ -21,6 +24,7 @@ from windlass.core.suggestions import find_near_names
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
 
+MISFIT_CHARS_MAX = 600
 FIELDS_SHOWN_MAX = 20
 """How many known fields of an inner object an error lists."""
 KEYWORD_PHRASES = {
@@ -51,6 +55,25 @@ FIXED_PHRASES = {
     "propertyNames": "has a field whose name is not allowed",
 }
 """What a keyword requires, if its value is too long to show, or would show the content."""
+
+
+def describe_misfit(node: SchemaNode, text: str) -> str | None:
+    """Return what is wrong with a reply that must be JSON of a schema; None if it fits.
+
+    The words are for the model. JSON inside of a Markdown fence counts.
+    """
+    fenced = JSON_FENCE.fullmatch(text)
+    try:
+        value = msgspec.json.decode(fenced.group(1) if fenced else text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        problem = str(error)
+    else:
+        faults = find_faults(JsonSchema(node), value)
+        if not faults:
+            return None
+        problem = "; ".join(f"{fault.path}: {fault.message}" for fault in faults[:3])
+    problem = problem[:MISFIT_CHARS_MAX]
+    return f"Your reply does not fit the schema: {problem}. Reply with only the JSON value."
 
 
 def find_faults(schema: JsonSchema, value: JsonValue) -> tuple[SchemaFault, ...]:

@@ -254,6 +254,10 @@ def fill_loop_defaults(policy: LoopPolicy) -> LoopPolicy:
     )
 
 
+OUTPUT_KEY = "windlass_output"
+"""The key, in the context of a run, of the JSON Schema that its caller wants the reply to fit."""
+
+
 class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that decides what a run may do."""
 

@@ -16,6 +16,7 @@ from windlass.core.events import CallJudged, KnowledgeRecalled
 from windlass.core.messages import ToolCall, ToolSpec
 from windlass.core.moves import JudgeReply, ProposedCall
 from windlass.core.schema import JsonSchema
+from windlass.core.setup import OUTPUT_KEY
 from windlass.core.state import CallState, State, find_call
 from windlass.core.suggestions import find_near_names, suggest_names
 from windlass.core.tool_search import CALL_SPEC
@@ -237,21 +238,28 @@ def _deny_on_failure(error: BaseException) -> Deny:
 
 
 async def judge_reply(
-    move: JudgeReply, world: World, session: str
+    move: JudgeReply, world: World, state: State
 ) -> Allow | Deny | OutputMismatch:
     """Return whether a final reply fits the output type and may be shown."""
     text = move.reply.text
-    if world.check_output is not None and move.check_output:
-        mismatch = world.check_output(text)
-        if mismatch is not None:
-            return OutputMismatch(mismatch)
+    mismatch = _find_mismatch(text, world, state) if move.check_output else None
+    if mismatch is not None:
+        return OutputMismatch(mismatch)
     if world.gate is None or not world.gate.judges_replies:
         return Allow()
     try:
-        verdict = await world.gate.judge_reply(session, text)
+        verdict = await world.gate.judge_reply(state.session, text)
     except GATE_FAILURES as error:
         return _deny_on_failure(error)
     return verdict if is_sound_verdict(verdict, Allow | Deny) else NO_VERDICT
+
+
+def _find_mismatch(text: str, world: World, state: State) -> str | None:
+    """Return what is wrong with a final reply: by the schema of the run, or the agent's type."""
+    if state.run is not None and OUTPUT_KEY in state.run.context:
+        schema = state.setup.output_schema if state.setup is not None else None
+        return None if schema is None else lazy_imports.describe_misfit(schema, text)
+    return None if world.check_output is None else world.check_output(text)
 
 
 RECALL_SPEC = ToolSpec("recall", "Recalls what is known.", {"type": "object"}, "read")

@@ -249,4 +249,4 @@ async def summarize(move: Summarize, world: World, recorder: Recorder, in_flight
 
 async def judge_final_reply(move: JudgeReply, world: World, recorder: Recorder) -> None:
     """Judge a final reply: does it fit the output type, and may it be said?"""
-    await recorder.record(ReplyJudged(await judge_reply(move, world, recorder.session)))
+    await recorder.record(ReplyJudged(await judge_reply(move, world, recorder.state)))

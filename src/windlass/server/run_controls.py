@@ -295,6 +295,8 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation from elsewhere that a new session continues."""
     limits: Limits | None = None
     """Stricter limits than the agent's; those that are not stricter change nothing."""
+    output_schema: Mapping[str, Any] | None = None
+    """A JSON Schema that the final reply must fit."""
     pinned: bool = False
     tags: Mapping[str, str] = {}
     """Keys and values of the caller's own."""
@@ -318,4 +320,6 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
             options["messages"] = self.earlier
         if self.limits is not None:
             options["limits"] = self.limits
+        if self.output_schema is not None:
+            options["output_schema"] = self.output_schema
         return options

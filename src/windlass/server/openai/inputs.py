@@ -311,7 +311,6 @@ def check_chat_request(request: ChatRequest) -> None:
     """Raise OpenAIError for what an agent cannot do."""
     _refuse_tools(request.tools, request.tool_choice)
     _refuse_tools(request.functions, None, "functions")
-    _refuse_format(request.response_format, "response_format")
     if request.n not in (None, 1):
         raise _unsupported("n", "A run has one answer.", "Leave `n` out, or send the request again")
     if request.stop:
@@ -325,7 +324,6 @@ def check_chat_request(request: ChatRequest) -> None:
 def check_response_request(request: ResponseRequest) -> None:
     """Raise OpenAIError for what an agent cannot do."""
     _refuse_tools(request.tools, request.tool_choice)
-    _refuse_format((request.text or {}).get("format"), "text.format")
     if request.conversation is not None:
         raise _unsupported(
             "conversation", "Conversations are sessions here.", "Send `previous_response_id`"
@@ -346,13 +344,28 @@ def _refuse_tools(
         )
 
 
-def _refuse_format(wanted: JsonDict | None, param: str) -> None:
-    if wanted is not None and wanted.get("type", "text") != "text":
-        raise _unsupported(
-            param,
-            "The format of the answer belongs to the agent (its output type).",
-            "Leave it out, or choose an agent with that output type",
-        )
+def read_format(wanted: JsonDict | None, param: str) -> JsonDict | None:
+    """Return the JSON Schema that a client wants the answer to fit; None for text.
+
+    `response_format` of chat completions has the schema one level deeper than `text.format` of
+    responses. Raises OpenAIError.
+    """
+    match (wanted or {}).get("type", "text"):
+        case "text":
+            return None
+        case "json_object":
+            return {"type": "object"}
+        case "json_schema":
+            inner: object = (wanted or {}).get("json_schema", wanted)
+            found = cast("JsonDict", inner).get("schema") if isinstance(inner, dict) else None
+            if isinstance(found, dict):
+                return cast("JsonDict", found)
+            message = f"`{param}` has no schema."
+            hint = "Send a JSON Schema, as their client does for `text_format`."
+            raise OpenAIError(400, "invalid_schema", message, hint, param=param)
+        case kind:
+            why = f"There is no format {str(kind)[:50]!r}."
+            raise _unsupported(param, why, "Send text, json_object or json_schema")
 
 
 def _unsupported(param: str, why: str, hint: str) -> OpenAIError:

@@ -12,7 +12,7 @@ the caller must still own the session that it leads to.
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -175,12 +175,23 @@ def make_response_fault(code: str, message: str, *, retryable: bool) -> Response
     return ResponseFault(code + FINAL_CODE_END, message, "invalid_request_error")
 
 
-class TextFormat(msgspec.Struct, frozen=True):
-    type: Literal["text"] = "text"
+class TextFormat(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The format of the answer: text, or JSON of a schema."""
+
+    type: str
+    name: str = ""
+    schema: Mapping[str, Any] | None = None
 
 
 class TextSettings(msgspec.Struct, frozen=True):
-    format: TextFormat = TextFormat()
+    format: TextFormat
+
+
+def text_settings(schema: Mapping[str, Any] | None) -> TextSettings:
+    """Return the format of an answer that must fit this schema; None: any text."""
+    if schema is None:
+        return TextSettings(TextFormat("text"))
+    return TextSettings(TextFormat("json_schema", "answer", schema))
 
 
 class IncompleteDetails(msgspec.Struct, frozen=True):
@@ -210,7 +221,7 @@ class ResponseObject(msgspec.Struct, frozen=True):
     parallel_tool_calls: bool = True
     store: bool = True
     temperature: None = None
-    text: TextSettings = TextSettings()
+    text: TextSettings = text_settings(None)
     tool_choice: Literal["auto"] = "auto"
     tools: tuple[str, ...] = ()
     top_p: None = None

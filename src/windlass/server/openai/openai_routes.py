@@ -18,6 +18,11 @@ from windlass.server.openai.following import (
     find_response,
     make_completion,
 )
+from windlass.server.openai.input_items import (
+    InputItemList,
+    InputItemsQuery,
+    list_input_items,
+)
 from windlass.server.openai.inputs import ChatRequest, ResponseRequest, RetrieveQuery
 from windlass.server.openai.objects import (
     ModelList,
@@ -166,6 +171,23 @@ async def read_response(service: Service, request: HttpRequest) -> Reply:
     if query.stream:
         return _stream_reply(follower, "wait", query.starting_after)
     return HttpReply(200, await follower.read())
+
+
+@ROUTES.add(
+    "GET",
+    "/v1/responses/{response}/input_items",
+    role="watch",
+    scope="caller",
+    query=InputItemsQuery,
+    reply=InputItemList,
+    errors=("response_not_found",),
+    **SHAPE,
+)
+async def list_response_input(service: Service, request: HttpRequest) -> Reply:
+    """List what a request gave to a response."""
+    query = request.decode_query(InputItemsQuery)
+    run = (await find_response(service, request, request.params["response"])).run
+    return HttpReply(200, list_input_items(run.session.view, run.number, query))
 
 
 @ROUTES.add(

@@ -35,6 +35,7 @@ from windlass.server.openai.objects import (
     make_id,
     make_response_fault,
     response_usage,
+    text_settings,
 )
 from windlass.server.reply_following import (
     AttemptDropped,
@@ -220,6 +221,7 @@ class ResponseEncoder:
             incomplete,
             previous,
             None if run.ended_at is None else int(run.ended_at),
+            text=text_settings(view.setup.output_schema if view.setup is not None else None),
         )
 
     def read_details(self, view: Projection) -> RunDetails:

@@ -5,9 +5,9 @@ of its session gets a session of its own, which begins with all that led to that
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import dropwhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from windlass.core.errors import RunUnfinished, SessionBusy
 from windlass.core.events import Fact, RunEnded, RunQueued, RunStarted
@@ -30,6 +30,7 @@ from windlass.server.openai.inputs import (
     check_response_request,
     find_references,
     read_chat_input,
+    read_format,
     read_response_input,
     resolve_references,
 )
@@ -53,6 +54,8 @@ class WantedRun(NamedTuple):
     agent: str
     given: ClientInput
     limits: Limits | None
+    schema: Mapping[str, Any] | None
+    """What the final reply must fit."""
 
 
 async def start_chat(service: Service, request: HttpRequest, body: ChatRequest) -> ResponseFollower:
@@ -60,7 +63,8 @@ async def start_chat(service: Service, request: HttpRequest, body: ChatRequest) 
     check_chat_request(body)
     agent = find_agent(service, body.model)
     given = read_chat_input(body.messages)
-    wanted = WantedRun(agent, given, _read_limits(body.windlass))
+    schema = read_format(body.response_format, "response_format")
+    wanted = WantedRun(agent, given, _read_limits(body.windlass), schema)
     return ResponseFollower(await _start(service, request, wanted), request)
 
 
@@ -75,7 +79,8 @@ async def start_response(
     }
     items = resolve_references(body.input, texts)
     given = read_response_input(items, body.instructions or "")
-    wanted = WantedRun(agent, given, _read_limits(body.windlass))
+    schema = read_format((body.text or {}).get("format"), "text.format")
+    wanted = WantedRun(agent, given, _read_limits(body.windlass), schema)
     if body.previous_response_id is None:
         run = await _start(service, request, wanted)
     else:
@@ -116,6 +121,7 @@ async def _start(
             key=request.header("idempotency-key"),
             earlier=given.earlier,
             limits=wanted.limits,
+            output_schema=wanted.schema,
             trace=request.trace,
         ),
     )
