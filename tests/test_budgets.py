@@ -33,8 +33,8 @@ RUN_BUDGETS: Mapping[str, float] = {
 """What a run costs: a prompt, a call of a tool, a text. A first run has a prompt and a text."""
 
 SHAPE_BUDGETS: Mapping[str, float] = {
-    "lines": 133_900,
-    "modules": 716,
+    "lines": 135_200,
+    "modules": 718,
     "import lines, %": 9.1,  # aim: 6.5
     "functions used in one place, %": 29.4,  # aim: 24
     "longest chain of imports": 46,  # aim: 30
@@ -58,7 +58,7 @@ PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
     "project": (4_150, 23),
     "readers": (800, 5),
     "runtime": (4_680, 17),
-    "server": (22_600, 117),
+    "server": (23_000, 117),
     "telemetry": (1_130, 8),
     "testing": (5_800, 27),
     "tools": (16_250, 85),
