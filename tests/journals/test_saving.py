@@ -205,3 +205,54 @@ async def test_a_database_is_saved_in_use_and_restored(tmp_path: Path) -> None:
                 await journal.load(saved)
     finally:
         await asyncio.to_thread(postgres.stop_server)
+
+
+@pytest.mark.parametrize("accept", [(), ("--accept",)])
+def test_a_backup_with_a_trigger_of_others_is_not_restored(
+    tmp_path: Path, accept: tuple[str, ...]
+) -> None:
+    """It would add a token after the records were checked, and have it signed with the rest."""
+    path, saved = tmp_path / "journal.db", tmp_path / "saved.db"
+    make_journal(path)
+    assert run("backup", saved, "--journal", path).exit_code == 0
+    changed = apsw.Connection(str(saved))
+    changed.execute(
+        "CREATE TRIGGER planted AFTER DELETE ON meta BEGIN "
+        "INSERT OR REPLACE INTO shared_records VALUES ('token', 'planted', 1, x'7b7d', ''); END"
+    )
+    changed.close()
+    restored = tmp_path / "restored.db"
+    done = run("restore", saved, "--journal", restored, *accept)
+    assert done.exit_code
+    assert "trigger 'planted'" in done.output
+    assert not restored.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE VIEW more AS SELECT 1",
+        "DROP TRIGGER mail_removed",
+        "ALTER TABLE meta ADD COLUMN more TEXT",
+    ],
+)
+def test_what_a_backup_defines_is_what_a_journal_defines(tmp_path: Path, change: str) -> None:
+    path, saved = tmp_path / "journal.db", tmp_path / "saved.db"
+    make_journal(path)
+    assert run("backup", saved, "--journal", path).exit_code == 0
+    changed = apsw.Connection(str(saved))
+    changed.execute(change)
+    if change.startswith("DROP"):
+        changed.execute("CREATE TRIGGER mail_removed AFTER DELETE ON sessions BEGIN SELECT 1; END")
+    changed.close()
+    done = run("restore", saved, "--journal", tmp_path / "restored.db")
+    assert done.exit_code
+    assert "no journal has" in done.output
+
+
+def test_a_file_that_is_no_database_is_not_restored(tmp_path: Path) -> None:
+    junk = tmp_path / "junk.db"
+    junk.write_bytes(b"SQLite format 3\0" + bytes(range(256)) * 30)
+    done = run("restore", junk, "--journal", tmp_path / "restored.db")
+    assert done.exit_code == 2
+    assert "is not a journal of Windlass" in done.output

@@ -219,6 +219,22 @@ async def test_a_token_that_only_reads_chooses_no_stand_in() -> None:
         assert (await bea.post("/me/away", {"stand_in": "carl"})).status == 200
 
 
+@pytest.mark.contract("G10")
+async def test_two_people_of_one_caller_do_not_share_an_idempotency_key() -> None:
+    """Else the second one gets the reply of the first one, and has not agreed."""
+    async with open_team(make_agent(role="finance", people=2)) as team:
+        bea = await team.sign_in("bea", "finance", caller="team")
+        carl = await team.sign_in("carl", "finance", caller="team")
+        (asked,) = (await bea.get("/questions")).data["questions"]
+        body = {"call_id": asked["call_id"], "answer": {"verdict": "allow"}}
+        for person in (bea, bea, carl):
+            path = f"/runs/{team.session}/answers"
+            answered = await person.post(path, body, {"Idempotency-Key": "yes"})
+            assert answered.status == 200, answered.data
+            await asyncio.sleep(1)
+        assert await team.read_state() == "completed"
+
+
 @pytest.mark.contract("G10", "J8")
 async def test_who_agreed_in_a_session_has_not_agreed_in_its_fork() -> None:
     async with open_team(make_agent(**TWO_OF_FINANCE)) as team:

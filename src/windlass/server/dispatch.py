@@ -267,7 +267,9 @@ class Dispatcher:
         key = request.header("idempotency-key") if route.stored_replies else ""
         if not key:
             return await route.handler(self.service, request)
-        place = f"{route.name} {request.session_name} {sorted(request.params.items())}"
+        # Of two people who share a caller, each makes their own change, such as their own answer.
+        person = request.caller.person
+        place = f"{route.name} {request.session_name} {sorted(request.params.items())} {person}"
         body = await request.read_body()
         work = partial(route.handler, self.service, request)
         return await self.service.stored_replies.answer(

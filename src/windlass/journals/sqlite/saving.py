@@ -10,7 +10,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,8 +19,10 @@ import msgspec
 
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed
 from windlass.core.session_summary import SessionQuery
+from windlass.core.text_clip import printable_line
 from windlass.journals.saved_journal import SavedJournal
 from windlass.journals.signing import load_key
+from windlass.journals.sqlite import schema
 from windlass.journals.sqlite.anchors import OLDER_JOURNAL, AnchorBook
 from windlass.journals.sqlite.queries import ALL_ROWS, list_sessions, verify_session
 from windlass.journals.sqlite.record_book import OLDER_RECORDS
@@ -40,6 +42,8 @@ PLAIN_COPY = (
     "when it was copied is missing; make a backup with `windlass backup FILE`"
 )
 _PUT_MARK = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+_LIST_SCHEMA = "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_master"
+_WORD_TABLES = frozenset(f"session_text_{part}" for part in ("data", "idx", "docsize", "config"))
 _READ_FILE = "SELECT value FROM meta WHERE name = 'file'"
 
 
@@ -81,8 +85,12 @@ def restore_file(
         raise ConfigError(f"{target} exists already: give --replace, or name another journal")
     with _draft_for(target) as draft:
         shutil.copyfile(backup, draft)
-        copy = open_connection(draft)
         try:
+            copy = open_connection(draft)
+        except apsw.NotADBError:
+            raise _no_journal_error(backup) from None
+        try:
+            _require_own_schema(copy, backup)
             _require_mark(copy, backup)
             saved = _check_copy(copy, backup, find_older=not accept)
             copy.execute("DELETE FROM meta WHERE name IN (?, 'file')", (MARK,))
@@ -139,17 +147,52 @@ def _check_copy(copy: SqliteConnection, named: Path, *, find_older: bool) -> Sav
     return SavedJournal(time.time(), len(sessions), sum(each.facts for each in sessions))
 
 
+def _require_own_schema(copy: SqliteConnection, named: Path) -> None:
+    """Raise an error if a file has a table, a trigger or a view that no journal has.
+
+    A trigger could change records after they were checked, and before they are signed.
+    """
+    known: set[tuple[object, ...]] = set()
+    with closing(cast("SqliteConnection", apsw.Connection(":memory:"))) as fresh:
+        for step in schema.MIGRATIONS:
+            fresh.execute(step)
+            known |= _list_schema(fresh)
+    try:
+        unknown = _list_schema(copy) - known
+    except apsw.Error:
+        raise _no_journal_error(named) from None
+    if unknown:
+        kind, name, *_ = min(unknown, key=repr)
+        found = printable_line(f"{kind} {name!r}")
+        raise JournalCorrupt(
+            f"{named} has a {found} that no journal has, or that is another one there: it was "
+            "changed. Nothing was written"
+        )
+
+
+def _list_schema(connection: SqliteConnection) -> set[tuple[object, ...]]:
+    """Return what a file defines. The index of words has tables whose text SQLite chooses."""
+    return {
+        (kind, name, table, "" if kind == "table" and str(name) in _WORD_TABLES else text)
+        for kind, name, table, text in connection.execute(_LIST_SCHEMA)
+    }
+
+
 def _require_mark(copy: SqliteConnection, named: Path) -> None:
     try:
         mark = copy.execute("SELECT value FROM meta WHERE name = ?", (MARK,)).get
     except apsw.Error:
-        raise ConfigError(f"{named} is not a journal of Windlass, or is damaged") from None
+        raise _no_journal_error(named) from None
     if mark is None:
         raise ConfigError(
             f"{named} was not made by `windlass backup`. If it is a plain copy of a journal that "
             "was in use, what the log beside the journal held is missing in it: make a backup with "
             "`windlass backup FILE --journal JOURNAL` instead"
         )
+
+
+def _no_journal_error(named: Path) -> ConfigError:
+    return ConfigError(f"{named} is not a journal of Windlass, or is damaged")
 
 
 def _damage_error(named: Path, problems: Sequence[str]) -> JournalCorrupt:
