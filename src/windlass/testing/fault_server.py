@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import msgspec
 from typing_extensions import override
@@ -85,6 +85,24 @@ class _WatchedReader(asyncio.StreamReader):
         self.client_left.set()
 
 
+class _TrackedProtocol(asyncio.StreamReaderProtocol):
+    """Says which connections are open, from before they are served until they are closed."""
+
+    def __init__(self, server: "FaultServer") -> None:
+        super().__init__(_WatchedReader(), server.serve_connection)
+        self._open = server.open_connections
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._open[self] = cast("asyncio.Transport", transport)
+        super().connection_made(transport)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._open.pop(self, None)
+        super().connection_lost(exc)
+
+
 class FaultServer:
     """A scripted HTTP server on 127.0.0.1. Enter it to start, leave it to stop."""
 
@@ -97,6 +115,7 @@ class FaultServer:
         self._always = always or _SCRIPT_USED_UP
         self._server: asyncio.Server | None = None
         self._connection_tasks: set[asyncio.Task[None]] = set()
+        self.open_connections: dict[object, asyncio.Transport] = {}
         self._connection_count = 0
         self._port = 0
         self.requests: list[ReceivedRequest] = []
@@ -119,7 +138,7 @@ class FaultServer:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: asyncio.StreamReaderProtocol(_WatchedReader(), self._serve_connection),
+            lambda: _TrackedProtocol(self),
             "127.0.0.1",
             0,
             backlog=1024,  # Room for a crowd of clients that connect at once.
@@ -143,12 +162,20 @@ class FaultServer:
         for task in self._connection_tasks:
             task.cancel()
         await asyncio.gather(*self._connection_tasks, return_exceptions=True)
+        await asyncio.sleep(0)
+        # One that was just accepted is not served yet, and one with a client that does not read
+        # would be closed by its last byte.
+        for transport in tuple(self.open_connections.values()):
+            transport.abort()
+        while self.open_connections:  # noqa: ASYNC110 - closed within the next turns
+            await asyncio.sleep(0)
         await self._server.wait_closed()
         self._server = None
 
-    async def _serve_connection(
+    async def serve_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        """Answer the requests of a connection by the script."""
         task = asyncio.current_task()
         assert task is not None
         assert isinstance(reader, _WatchedReader)
