@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import warnings
+from typing import cast
 
 import pytest
 
@@ -16,7 +17,7 @@ async def leave_a_client_that_does_not_read() -> None:
     async with FaultServer(stream_answer(b"x" * 20_000_000)) as server:
         port = int(server.url.rpartition(":")[2].partition("/")[0])
         _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.transport.pause_reading()
+        cast("asyncio.Transport", writer.transport).pause_reading()
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         async with asyncio.timeout(20):
             while not server.requests:  # noqa: ASYNC110 - the server writes it
