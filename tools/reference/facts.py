@@ -21,7 +21,8 @@ and not kept. `agent.stream`, `agent.watch`, the service and the journal all use
 
 Every event has `seq`, the number of the last fact so far, `nth`, which counts the deltas after
 it, and `at`, the time in seconds since 1970. A fact has `worked_s`, the seconds at work since the
-fact before it, where the wall clock shows others: it was set, or the machine slept. In JSON,
+fact before it, where the wall clock shows others: it was set, or the machine slept. `hidden` lists
+the fields that a caller of a service does not get to see; they have their defaults. In JSON,
 `type` names the event; where that name differs from the one in Python, both are given. Fields that
 have their default are left out.
 """
