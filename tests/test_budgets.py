@@ -34,7 +34,7 @@ RUN_BUDGETS: Mapping[str, float] = {
 
 SHAPE_BUDGETS: Mapping[str, float] = {
     "lines": 135_200,
-    "modules": 718,
+    "modules": 719,
     "import lines, %": 9.1,  # aim: 6.5
     "functions used in one place, %": 29.4,  # aim: 24
     "longest chain of imports": 46,  # aim: 30
@@ -50,7 +50,7 @@ PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
     "fleet": (1_340, 7),
     "gates": (4_190, 24),
     "http": (940, 7),
-    "journals": (14_000, 76),
+    "journals": (14_300, 77),
     "knowledge": (2_750, 16),
     "models": (9_650, 61),
     "notebook": (250, 2),

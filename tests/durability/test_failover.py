@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,14 @@ from failover_child import LEASE_S, make_pay_tool
 from windlass import Agent, tool
 from windlass.core.errors import SessionBusy
 from windlass.core.events import CallStarted
+from windlass.core.mail import PromptMail, SteerMail
+from windlass.core.messages import TextPart
 from windlass.journals.postgres.journal import PostgresJournal
+from windlass.ports.records import SharedRecord
 from windlass.server.fleet_status import read_fleet_status
 from windlass.testing import ScriptedModel, call
+from windlass.testing.journals import append_facts
+from windlass.testing.samples import note_facts
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("F9")]
 CHILD = Path(__file__).parents[1] / "support" / "failover_child.py"
@@ -109,3 +116,45 @@ async def test_a_run_whose_driver_died_with_the_server_is_paused(tmp_path: Path)
             assert await journal.verify("s") == []
             result = await agent.resume("s")
             assert (result.outcome, result.text) == ("completed", "Looked at.")
+
+
+async def test_what_a_service_had_accepted_is_done_again() -> None:
+    """Starts, messages, revocations and deletions that the failover lost; each of them once."""
+    async with standby.server_pair() as pair, open_journal(pair.dsn) as journal:
+        token = await journal.put_record("token", "ann", b"admin", 0)
+        role = await journal.put_record("person", "bob", b"owner", 0)
+        await append_facts(journal, "gone", note_facts(1, 3))
+        await append_facts(journal, "talk", note_facts(1, 3))
+        taken = await journal.post_mail("talk", SteerMail(run=1, prompt=(TextPart("a"),)))
+        await pair.cut_replication()
+        await journal.delete_record("token", "ann")
+        await journal.put_record("person", "bob", b"guest", role.version)
+        assert await journal.delete("gone", erase=True)
+        steer = await journal.post_mail("talk", SteerMail(run=1, prompt=(TextPart("b"),)))
+        start = await journal.post_mail("new", PromptMail(prompt=(TextPart("Begin."),)))
+        await pair.fail_over()
+        await wait_until(partial(has_only_new_rights, journal, token))
+        letters = await journal.read_mail("talk", "control")
+        assert [one.number for one in letters] == [taken.number, steer.number]
+        assert [one.number for one in await journal.read_mail("new", "prompts")] == [start.number]
+        assert await journal.read("gone") == ()
+        assert await journal.find_tombstone("gone") is not None
+        later = await journal.post_mail("talk", SteerMail(run=1, prompt=(TextPart("c"),)))
+        assert later.number > steer.number
+
+
+async def has_only_new_rights(journal: PostgresJournal, token: SharedRecord) -> bool:
+    person = await journal.get_record("person", "bob")
+    is_done = bool(await journal.read_mail("new", "prompts"))
+    return (
+        is_done
+        and await journal.get_record(token.kind, token.name) is None
+        and person is not None
+        and person.data == b"guest"
+    )
+
+
+async def wait_until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(60):
+        while not await condition():  # noqa: ASYNC110 - the server says when
+            await asyncio.sleep(0.05)

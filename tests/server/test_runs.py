@@ -119,6 +119,25 @@ async def test_a_run_is_started_watched_and_read() -> None:
             assert again.status == 204
 
 
+@pytest.mark.contract("F9")
+async def test_a_client_that_saw_more_than_there_is_gets_everything_again() -> None:
+    """The database lost what the client saw: the number in its snapshot is lower than its own."""
+    with ScriptedModel(["Hello."]) as model:
+        async with run_service(Agent(model, name="helper")) as running:
+            ann = await running.make_client("ann")
+            session = (await ann.post("/runs", {"prompt": "Hi"})).data["session"]
+            headers = {"Accept": "text/event-stream"}
+            seen: list[list[int]] = []
+            for ahead in ({}, {"Last-Event-ID": "100"}):
+                reply = await ann.send("GET", f"/runs/{session}/events", None, {**headers, **ahead})
+                assert isinstance(reply, StreamReply)
+                data = b"".join([chunk async for chunk in reply.chunks])
+                await reply.close()
+                assert b'"seq":0' in data.split(b"\n\n")[1]
+                seen.append([int(nth) for name, nth in read_frames(data) if name == "fact"])
+            assert seen[0] == seen[1] != []
+
+
 @pytest.mark.contract("A4")
 async def test_a_session_of_another_caller_does_not_exist() -> None:
     with ScriptedModel(["Hello."]) as model:

@@ -3,7 +3,8 @@
 Invariant: only a fact has an `id:`, its number, so a client that comes back with `Last-Event-ID`
 gets every fact once. A `snapshot` says what the reply that is being written consists of so far:
 each connection begins with an empty one, and the first piece of a reply comes as one. So a client
-never shows text of a reply twice, nor text that no longer counts.
+never shows text of a reply twice, nor text that no longer counts. A snapshot with a lower number
+than the last id says that the session was set back: what the client has seen no longer counts.
 """
 
 from collections.abc import AsyncGenerator
@@ -69,7 +70,13 @@ async def stream_session(
 async def watch_with_snapshots(
     service: Service, session: OwnedSession, after: int
 ) -> AsyncGenerator[Event | Snapshot]:
-    """Yield the events of a session after a fact, with the snapshots that begin a connection."""
+    """Yield the events of a session after a fact, with the snapshots that begin a connection.
+
+    A client that has seen more than there is gets everything again: a failover of the database lost
+    what it saw. The number in its snapshot is lower than the one that it came with.
+    """
+    if after > session.summary.facts and after > (await service.read_again(session)).summary.facts:
+        after = 0
     yield Snapshot(session.name, after)
     is_fresh = True
     async with aclosing(service.watch(session, after)) as events:
@@ -91,6 +98,6 @@ def _snapshot_of(session: str, piece: TextDelta | ThinkingDelta) -> Snapshot:
 async def has_ended(service: Service, session: OwnedSession, seq: int) -> bool:
     """Return whether nothing comes after a fact for now: no open run, no prompt in the queue."""
     summary = (await service.read_again(session)).summary
-    if summary.outcome is None or summary.facts > seq:
+    if summary.outcome is None or summary.facts != seq:
         return False
     return not await has_queued_prompt(service.journal, session)

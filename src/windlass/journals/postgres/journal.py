@@ -204,6 +204,7 @@ class PostgresJournal(PostgresRecordStore):
     async def _find_driven(self, sessions: Sequence[str]) -> set[str]:
         return await self._resources.for_running_loop().leases.find_driven(sessions)
 
+    @override
     async def delete(self, session: str, *, erase: bool = False) -> bool:
         """Delete a session, those that work for it, and the attachments that only they used.
 
@@ -214,18 +215,23 @@ class PostgresJournal(PostgresRecordStore):
         tree = [self._check_name(session), *await self._find_below(session)]
         # This also notices a driver that has died.
         await self._resources.for_running_loop().leases.find_driven(tree)
+        firsts: list[tuple[str, bytes]] = []
+        bury = self._bury(firsts, erase=erase)
         deleted, driven = await self._run_query(
-            lambda server: self._queries.delete_trees(server, [tree], None, self._bury(erase=erase))
+            lambda server: self._queries.delete_trees(server, [tree], None, bury)
         )
         if driven:
             raise SessionBusy(
                 f"session {session!r}: a driver is running it, or one that works for it, so it "
                 "cannot be deleted; wait until the run ends, or cancel it"
             )
+        for name, first in firsts:
+            self._changes.keep_deletion(name, first, erase=erase)
         return deleted > 0
 
-    def _bury(self, *, erase: bool) -> BurySessions:
+    def _bury(self, found: list[tuple[str, bytes]], *, erase: bool) -> BurySessions:
         async def bury(server: PostgresConnection, firsts: Sequence[tuple[str, bytes]]) -> None:
+            found[:] = firsts
             values = [value for first in firsts for value in first]
             await self._write_tombstones(server, values, erase=erase)
 
@@ -282,7 +288,7 @@ class PostgresJournal(PostgresRecordStore):
             batch = trees[start : start + PRUNE_BATCH]
             deleted, _ = await self._run_query(
                 lambda server, batch=batch: self._queries.delete_trees(
-                    server, batch, before, self._bury(erase=False)
+                    server, batch, before, self._bury([], erase=False)
                 )
             )
             count += deleted

@@ -7,6 +7,7 @@ each loop has its own pool, writer and leases.
 import asyncio
 import os
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -47,8 +48,10 @@ class LoopResources(NamedTuple):
 class ResourcesByLoop:
     """The resources of a journal, by event loop."""
 
-    def __init__(self, config: PostgresConfig) -> None:
+    def __init__(self, config: PostgresConfig, repeat: Callable[[], Awaitable[None]]) -> None:
+        """`repeat` does again what a failover may have undone."""
         self._config = config
+        self._repeat = repeat
         self._closed = False
         self._mutex = threading.Lock()
         self._process = os.getpid()
@@ -70,6 +73,7 @@ class ResourcesByLoop:
             tails = KeptTails()
             writer = PostgresWriter(pool, tails)
             leases = LeaseKeeper(direct, lambda claimed: writer.remember_end(claimed.row), tails)
+            leases.recovery.repeat = self._repeat
             leases.recovery.find_head = writer.find_head
             leases.recovery.forget_end = writer.forget_end
             writer.wait_for_recovery = leases.recovery.wait

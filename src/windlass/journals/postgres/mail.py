@@ -29,6 +29,7 @@ from windlass.journals.mail_rules import (
 )
 from windlass.journals.postgres.batch import to_column
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
+from windlass.journals.postgres.history import LAST_FAILOVER
 from windlass.journals.postgres.questions import PostgresQuestions
 from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.session_rows import SESSION_COLUMNS, SessionEnd
@@ -70,6 +71,17 @@ WHERE lane = 'prompts' AND {_IS_WAITING} GROUP BY mail.caller ORDER BY min(mail.
 """  # noqa: S608 - our own text
 
 
+GAP = 1_000
+"""Numbers that are left out after a failover: the messages that it lost may have had them."""
+_HAS_GAP = f"""(SELECT last.number FROM ({LAST_FAILOVER}) AS last
+    WHERE last.reason <> '' AND sessions.number <= last.sessions AND sessions.raised < last.number)
+"""  # noqa: S608 - our own text
+_LEAVE_GAP = f"""
+UPDATE {{0}}.sessions SET raised = $2, mail_last = greatest(mail_last, mail_taken) + {GAP},
+    prompts_last = greatest(prompts_last, prompts_taken) + {GAP} WHERE number = $1
+"""  # noqa: S608 - our own text
+
+
 class _Acceptance(NamedTuple):
     """How a message was accepted: its number in its lane, and of an answer also the time."""
 
@@ -105,15 +117,16 @@ class PostgresMail:
         self._questions = PostgresQuestions(config)
 
     async def post_letter(
-        self, server: PostgresConnection, letter: ServerLetter
+        self, server: PostgresConnection, letter: ServerLetter, had: int = 0
     ) -> tuple[MailReceipt, bool]:
         """Keep a message. Returns also whether a process may wait for it.
 
-        Raises NothingToDo, QuestionDecided and MailboxFull.
+        `had` is the number that it had before a failover lost it. Raises NothingToDo,
+        QuestionDecided and MailboxFull.
         """
         lane = lane_of(letter.message)
         async with server.transaction():
-            row = await self._lock_session(server, letter.session, lane)
+            row = await self._lock_session(server, letter.session, lane, is_again=had > 0)
             if lane == "control" and (row is None or row[1] == 0):
                 raise no_facts_error(letter.session, letter.message)
             if row is None:
@@ -133,6 +146,9 @@ class PostgresMail:
                 return MailReceipt(letter.session, lane, first[0], first[1]), is_waited
             await self._check_room(server, letter.session, session, lane, taken)
             number = LaneCounters(last, taken).next_number
+            # A queued run names its prompt; a reader of other messages may be past this number.
+            if had > taken and (lane == "prompts" or had >= number):
+                number = had if await self._is_free(server, session, lane, had) else number
             accepted = _Acceptance(number)
             if isinstance(letter.message, AnswerMail):
                 accepted = await self._accept_answer(server, letter, letter.message, number)
@@ -150,18 +166,24 @@ class PostgresMail:
         )
 
     async def _lock_session(
-        self, server: PostgresConnection, session: str, lane: MailLane
+        self, server: PostgresConnection, session: str, lane: MailLane, *, is_again: bool = False
     ) -> Sequence[Any] | None:
         """Lock a session. Returns its key, its records and the counters of a lane.
 
-        The last value is whether a process may wait for its messages: its driver does.
+        The last value is whether a process may wait for its messages: its driver does. The first
+        message after a failover leaves out the numbers of those that it may have lost, unless it is
+        one of them (`is_again`).
         """
         name = LANE_COLUMNS[lane]
         query = f"""SELECT number, facts, {name}_last, {name}_taken,
-            worker IS NOT NULL OR coalesce(waited > clock_timestamp(), false)
+            worker IS NOT NULL OR coalesce(waited > clock_timestamp(), false), {_HAS_GAP}
             FROM {{0}}.sessions"""  # noqa: S608 - a constant
         query += " WHERE session = $1 FOR UPDATE"
-        return await server.fetchrow(self._format_sql(query), session)
+        row = await server.fetchrow(self._format_sql(query), session)
+        if row is not None and row[5] and not is_again:
+            await server.execute(self._format_sql(_LEAVE_GAP), row[0], row[5])
+            row = await server.fetchrow(self._format_sql(query), session)
+        return None if row is None else row[:5]
 
     async def _insert_session(
         self, server: PostgresConnection, session: str, lane: MailLane
@@ -177,6 +199,13 @@ class PostgresMail:
         if row is None:
             raise JournalCorrupt(f"session {session!r}: its row cannot be made")
         return row
+
+    async def _is_free(
+        self, server: PostgresConnection, session: int, lane: MailLane, number: int
+    ) -> bool:
+        query = """SELECT NOT EXISTS (SELECT FROM {0}.mail
+            WHERE session = $1 AND lane = $2 AND number = $3)"""
+        return await server.fetchval(self._format_sql(query), session, lane, number)
 
     async def _check_room(
         self, server: PostgresConnection, name: str, session: int, lane: MailLane, taken: int
@@ -220,7 +249,9 @@ class PostgresMail:
             accepted.signature,
             to_column(caller_of(letter.message)),
         )
-        counter = f"UPDATE {{0}}.sessions SET {LANE_COLUMNS[lane]}_last = $1 WHERE number = $2"  # noqa: S608 - a constant
+        name = LANE_COLUMNS[lane]
+        counter = f"""UPDATE {{0}}.sessions SET {name}_last = greatest({name}_last, $1)
+            WHERE number = $2"""  # noqa: S608 - a constant
         await server.execute(self._format_sql(counter), accepted.number, session)
         return accepted_at
 

@@ -1,11 +1,13 @@
 """The mailbox side of a Postgres journal."""
 
 import secrets
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from typing_extensions import override
 
+from windlass.core.fold.control import mail_places
 from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt
 from windlass.core.verdicts import QuestionRow
 from windlass.journals.answer_proofs import check_answer_post, find_answer_problem, find_proven
@@ -14,6 +16,7 @@ from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.history import describe_replication
 from windlass.journals.postgres.loop_resources import ResourcesByLoop
 from windlass.journals.postgres.mail import PostgresMail, ServerLetter
+from windlass.journals.postgres.repeating import KeptChanges, KeptLetter
 from windlass.journals.postgres.worker_rows import WorkerRows
 from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.stored_journal import StoredJournal
@@ -31,7 +34,8 @@ class PostgresMailbox(StoredJournal):
         super().__init__(config.location)
         self._config = config
         self._keys = keys
-        self._resources = ResourcesByLoop(config)
+        self._changes = KeptChanges()
+        self._resources = ResourcesByLoop(config, self._repeat_changes)
         self._mail = PostgresMail(config, limits, keys)
         self._listed_behind = ""
         """The caller behind which the next list of sessions with messages begins."""
@@ -70,7 +74,24 @@ class PostgresMailbox(StoredJournal):
         )
         news = self._resources.for_running_loop().news
         news.tell([lane_name(name, receipt.lane)], elsewhere=is_waited)
+        self._changes.keep_letter(letter, receipt.lane, receipt.number)
         return receipt
+
+    @abstractmethod
+    async def _repeat_changes(self) -> None:
+        """Do again what a failover may have undone."""
+
+    async def _repeat_letter(self, kept: KeptLetter) -> None:
+        """Post a message again that a failover lost, unless a fact names it."""
+        letter = kept.letter
+        places = (place for fact in await self.read(letter.session) for place in mail_places(fact))
+        if (kept.lane, kept.number) in places:
+            return
+        receipt, is_waited = await self._run_query(
+            lambda server: self._mail.post_letter(server, letter, kept.number)
+        )
+        news = self._resources.for_running_loop().news
+        news.tell([lane_name(letter.session, receipt.lane)], elsewhere=is_waited)
 
     @override
     def find_letter_problem(self, session: str, letter: Letter) -> str | None:

@@ -6,7 +6,7 @@ is in doubt.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from windlass.core.errors import WindlassError
 from windlass.journals.postgres.boot_clock import boot_time
@@ -42,6 +42,8 @@ class FailoverRecovery:
         self.find_head: Callable[[str], bytes | None] = _find_nothing
         """Returns the hash of the last record of a session, as far as it is known."""
         self.forget_end: Callable[[str], None] = _find_nothing
+        self.repeat: Callable[[], Awaitable[None]] = _do_nothing
+        """Does again what was changed besides records of runs."""
         self._task: asyncio.Task[None] | None = None
         self._is_due = False
         direct.pool.history.on_failover = self._start
@@ -64,6 +66,7 @@ class FailoverRecovery:
     async def _recover(self) -> None:
         while self._is_due:
             self._is_due = False
+            await self.repeat()
             names = {name for name, lease in self._held.items() if lease.epoch}
             names.update(self._tails.sessions())
             ends_at = boot_time() + TRY_PART * self._direct.pool.config.lease_s
@@ -125,6 +128,10 @@ class FailoverRecovery:
         if lease is not None and not lease.is_lost:
             lease.is_lost = True
             lease.warn()
+
+
+async def _do_nothing() -> None:
+    pass
 
 
 def _find_nothing(_session: str) -> None:

@@ -46,7 +46,8 @@ MIGRATIONS: Sequence[str] = (
         worker text COLLATE "C",
         epoch bigint NOT NULL DEFAULT 0,
         waited timestamptz,
-        doubt boolean NOT NULL DEFAULT false
+        doubt boolean NOT NULL DEFAULT false,
+        raised bigint NOT NULL DEFAULT 0
     ) WITH (fillfactor = 50);
     CREATE TABLE workers (
         id text COLLATE "C" PRIMARY KEY,

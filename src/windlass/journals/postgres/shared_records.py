@@ -6,14 +6,23 @@ login of the database is the boundary.
 """
 
 import secrets
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+from typing_extensions import override
 
 from windlass.core.errors import ConfigError
 from windlass.core.text_clip import printable_line
 from windlass.journals.mail_rules import MailLimits
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.mailbox import PostgresMailbox
+from windlass.journals.postgres.repeating import (
+    ERASURE_KIND,
+    KeptDeletion,
+    KeptRecord,
+    Repeaters,
+)
 from windlass.journals.record_rules import (
     SIGNED_KINDS,
     check_record_data,
@@ -128,6 +137,7 @@ class PostgresRecords:
     """
 
     def __init__(self, config: PostgresConfig, signed: SignedRecords) -> None:
+        self._schema = config.quoted_schema
         self._table = f"{config.quoted_schema}.shared_records"
         self._versions = f"{config.quoted_schema}.record_versions"
         self._signed = signed
@@ -177,6 +187,17 @@ class PostgresRecords:
         record = SharedRecord(*row[:4])
         return record if self._signed.counts(record, row[4], lowest) else None
 
+    async def find_first(self, server: PostgresConnection, session: str) -> bytes | None:
+        """Return the hash of the first record of a session; None if there is none."""
+        query = f"""SELECT hash FROM {self._schema}.sessions
+            JOIN {self._schema}.records USING (number) WHERE session = $1 AND seq = 1"""  # noqa: S608 - as above
+        return await server.fetchval(query, session)
+
+    async def find_version(self, server: PostgresConnection, kind: str, name: str) -> int:
+        """Return the version of a record, whether it counts or not; 0 if there is none."""
+        query = f"SELECT version FROM {self._table} WHERE kind = $1 AND name = $2"  # noqa: S608 - as above
+        return await server.fetchval(query, kind, name) or 0
+
     async def put_record(self, server: PostgresConnection, change: RecordChange) -> SharedRecord:
         """Write a change, if the record still has the version that it changes."""
         kind, name, data, version, nonce = change
@@ -225,17 +246,17 @@ class PostgresRecords:
 
     async def delete_record(
         self, server: PostgresConnection, kind: str, name: str, version: int | None
-    ) -> bool:
-        """Delete a record, whether it counts or not. Returns whether there was one."""
+    ) -> int:
+        """Delete a record, whether it counts or not. Returns its version; 0 if there was none."""
         query = f"""DELETE FROM {self._table}
             WHERE kind = $1 AND name = $2 AND version = coalesce($3, version) RETURNING version"""  # noqa: S608 - as above
         deleted = await server.fetchval(query, kind, name, version)
         if deleted is not None:
             self._signed.note_absence(kind, name, deleted)
-            return True
+            return deleted
         if version is not None and await self.get_record(server, kind, name) is not None:
             raise record_conflict_error(kind, name, version)
-        return False
+        return 0
 
 
 class PostgresRecordStore(PostgresMailbox):
@@ -261,14 +282,53 @@ class PostgresRecordStore(PostgresMailbox):
         check_record_data(kind, name, data)
         self._signed.check_writer(kind)
         change = RecordChange(kind, name, data, version, secrets.token_hex(16))
-        return await self._run_query(lambda server: self._records.put_record(server, change))
+        record = await self._run_query(lambda server: self._records.put_record(server, change))
+        self._changes.keep_record((kind, name), data, version, record.version)
+        return record
 
     async def delete_record(self, kind: str, name: str, version: int | None = None) -> bool:
         """Delete a shared record. Returns whether there was one."""
         check_record_key(kind, name)
-        return await self._run_query(
+        deleted = await self._run_query(
             lambda server: self._records.delete_record(server, kind, name, version)
         )
+        if deleted:
+            self._changes.keep_record((kind, name), None, deleted, 0)
+        return deleted > 0
+
+    @abstractmethod
+    async def delete(self, session: str, *, erase: bool = False) -> bool:
+        """Delete a session, and those that work for it; returns whether there was one."""
+
+    @override
+    async def _repeat_changes(self) -> None:
+        await self._changes.repeat(
+            Repeaters(
+                records=self._repeat_record,
+                deletions=self._repeat_deletion,
+                letters=self._repeat_letter,
+            )
+        )
+
+    async def _repeat_deletion(self, kept: KeptDeletion) -> None:
+        """Delete a session again that a failover brought back."""
+        first = await self._run_query(lambda it: self._records.find_first(it, kept.session))
+        if first == kept.first:
+            await self.delete(kept.session, erase=kept.erase)
+
+    async def _repeat_record(self, kept: KeptRecord) -> None:
+        """Change a record again, if it is there as this process found it."""
+        kind, name = kept.kind, kept.name
+        version = await self._run_query(lambda it: self._records.find_version(it, kind, name))
+        if kind == ERASURE_KIND:
+            # What it had erased may be there again: it begins from the start.
+            if not version and kept.first is not None:
+                await self.put_record(kind, name, kept.first, 0)
+        elif version != kept.version and version in kept.replaced:
+            if kept.data is None:
+                await self.delete_record(kind, name, version)
+            else:
+                await self.put_record(kind, name, kept.data, version)
 
     async def list_records(
         self, kind: str, after: str = "", limit: int = 100

@@ -230,15 +230,22 @@ class PostgresWriter:
             and not (trust_new and append.facts[0].seq == 1 and not self.find_claim(append.session))
         }
         if names:
-            ends = await self._pool.run_on_connection(
-                lambda server: self._queries.find_ends(server, [*names])
-            )
-            self._known_ends.update((end.summary.session, end) for end in ends)
-            await self._notice_rewind(names)
+            await self._look_up_ends(names)
+            if await self._notice_rewind(names):
+                await self._look_up_ends(names)
         return names
 
-    async def _notice_rewind(self, names: Iterable[str]) -> None:
-        """Notice that a session which this process has ends before what was acknowledged."""
+    async def _look_up_ends(self, names: Iterable[str]) -> None:
+        ends = await self._pool.run_on_connection(
+            lambda server: self._queries.find_ends(server, [*names])
+        )
+        self._known_ends.update((end.summary.session, end) for end in ends)
+
+    async def _notice_rewind(self, names: Iterable[str]) -> bool:
+        """Return whether a session of this process ended before what was acknowledged.
+
+        Then it is restored, if it can be.
+        """
         for name in names:
             end = self._known_ends.get(name)
             is_behind = (end.last_link.seq if end else 0) < self.tails.last_seq(name)
@@ -247,7 +254,8 @@ class PostgresWriter:
                     lambda server, name=name: self._pool.history.note_rewind(server, name)
                 )
                 await self.wait_for_recovery()
-                return
+                return True
+        return False
 
     async def _send_batch(self, batch: AppendBatch) -> set[str]:
         """Write the batch in one statement; returns the sessions that end elsewhere."""
