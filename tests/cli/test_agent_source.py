@@ -40,7 +40,7 @@ async def test_the_agents_of_a_project_are_served_and_can_be_resumed_in_a_termin
     async with open_project_agents(agents, journal) as served:
         # What `windlass resume` needs to build the same agent again is in the context of each run.
         assert served.contexts["reviewer"]["windlass"]["folder"] == str(tmp_path)
-        async with run_service(served.agents, journal=journal) as running:
+        async with run_service(served.agents, journal=journal, shows=["all"]) as running:
             ann = await running.make_client("ann")
             listed = (await ann.get("/agents")).data["agents"]
             assert [agent["name"] for agent in listed] == ["default", "reviewer"]

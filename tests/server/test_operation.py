@@ -1,6 +1,7 @@
 """What those who operate a service rely on: metrics, traces, and an end that hands runs over."""
 
 import asyncio
+import logging
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from windlass import Agent, tool
 from windlass.core.events import RunReleased, RunStarted
 from windlass.journals import SqliteJournal
 from windlass.server.limits import ServiceLimits
+from windlass.server.messages import HttpReply
 from windlass.server.serving import raise_descriptor_limit
 from windlass.testing import ScriptedModel, call
 
@@ -108,6 +110,24 @@ async def test_calls_get_as_long_as_the_limits_say_when_the_service_stops(
         assert isinstance(last, RunReleased)
         assert last.reason == "the service was stopped"
     assert (tmp_path / "effect").exists() == finishes
+
+
+@pytest.mark.contract("A8")
+async def test_the_line_of_a_request_names_the_run_that_it_started(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "windlass.server.dispatch")
+    async with run_service(Agent(ScriptedModel(["Fine."] * 3), name="helper")) as running:
+        ann = await running.make_client("ann")
+        session = (await ann.post("/runs", {"prompt": "Go."})).data["session"]
+        body = {"model": "helper", "messages": [{"role": "user", "content": "Go."}]}
+        chat = await ann.post("/v1/chat/completions", body)
+        me = await ann.send("GET", "/me")
+    assert isinstance(me, HttpReply)
+    assert me.encode_body().endswith(b"}\n")
+    lines = {record.windlass["route"]: record.windlass["session"] for record in caplog.records}  # pyright: ignore[reportAttributeAccessIssue] - what was logged besides the message
+    expected = {"startRun": session, "createChatCompletion": chat.data["windlass"]["session"]}
+    assert lines == {**expected, "readCaller": ""}
 
 
 @pytest.fixture

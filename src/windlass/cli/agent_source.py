@@ -89,7 +89,9 @@ class AgentSource:
             self._retention = RetentionRules(load_settings().settings.retention)
             return
         flags = collect_flags({**given, "journal": journal})
-        agent = load_context(flags, quiet=quiet, trust=given["trust"]).with_chosen_model().agent
+        context = load_context(flags, quiet=quiet, trust=given["trust"])
+        command = click.get_current_context().command_path.partition(" ")[2]
+        agent = context.with_chosen_model(command).agent
         self._project_agents = load_project_agents(agent, flags, agent.project)
         self._journal = journal_name(agent.settings)
         self._workspace = agent.settings.workspace

@@ -41,11 +41,11 @@ class CommandContext:
     trust: bool | None = None
     """The flag `--trust` or `--no-trust`; None to ask about a project that is not trusted."""
 
-    def with_chosen_model(self) -> "CommandContext":
+    def with_chosen_model(self, command: str = "run") -> "CommandContext":
         """The same context with a model, if the settings name none. Shows which model it is.
 
-        Raises ConfigError, with what to do, if no model can be used, or if the model's server is
-        not known.
+        `command` is the one whose advice is given. Raises ConfigError, with what to do, if no model
+        can be used, or if the model's server is not known.
         """
         if self.agent.settings.model:
             return self._with_server() if self.agent.needs_base_url() else self
@@ -55,7 +55,7 @@ class CommandContext:
         can_ask = terminal.question_prompt is not None
         project = self.agent.project
         accept = self._accept_server if can_ask else None
-        choice = asyncio.run(choose_model(project.environ, project.weights, accept))
+        choice = asyncio.run(choose_model(project.environ, project.weights, accept, command))
         if not terminal.quiet:
             note = f"model {choice.model}: {choice.note}"
             terminal.screen.write_line(note, QUIET, mark=terminal.screen.glyphs.progress)

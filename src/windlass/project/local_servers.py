@@ -74,11 +74,12 @@ async def choose_model(
     environ: Mapping[str, str],
     weights: Sequence[Path] = (),
     accept: Callable[[LocalServer], bool] | None = None,
+    command: str = "run",
 ) -> ModelChoice:
     """Choose a model that can be used right away; raises ConfigError, with advice, if none can.
 
     `weights`: files of a project that is trusted. `accept` decides whether a server on this machine
-    may be used; without it, none is.
+    may be used; without it, none is. `command` is what the advice names.
     """
     for vendor, model in DEFAULT_MODELS.items():
         key_env = load_vendors()[vendor].key_env
@@ -91,18 +92,20 @@ async def choose_model(
     small_model = find_small_model(environ, weights)
     if small_model is not None:
         return ModelChoice(small_model, SMALL_MODEL_NOTE)
-    raise ConfigError(explain_no_model(servers))
+    raise ConfigError(explain_no_model(servers, command))
 
 
-def explain_no_model(servers: Sequence[LocalServer] = ()) -> str:
-    """The ways to get a model, in three lines."""
+def explain_no_model(servers: Sequence[LocalServer] = (), command: str = "run") -> str:
+    """The ways to get a model for a command, in three lines."""
+    more = " …" if command == "run" else ""
     first, second, third = [load_vendors()[name].key_env for name in DEFAULT_MODELS][:3]
     if servers:
-        commands = ", ".join(f"windlass run -m {server.model} …" for server in servers)
+        commands = ", ".join(f"windlass {command} -m {server.model}{more}" for server in servers)
         local = f"On this machine: {commands} (a server is running)."
     else:
         local = (
-            "On this machine: start a server (ollama serve), then windlass run -m ollama:MODEL …"
+            "On this machine: start a server (ollama serve), then "
+            f"windlass {command} -m ollama:MODEL{more}"
         )
     return (
         f"no model is configured: set {first}, {second} or {third} (also in .env), or name a model "

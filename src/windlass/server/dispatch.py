@@ -54,6 +54,7 @@ from windlass.server.openai import openai_routes
 from windlass.server.openapi import build_document
 from windlass.server.page import page_routes
 from windlass.server.quotas import quota_routes
+from windlass.server.request_log import STARTED_SESSION
 from windlass.server.routing import Route, Routes, RouteTable, split_path
 from windlass.server.schedules import schedule_routes
 from windlass.server.service import Service
@@ -189,6 +190,7 @@ class Dispatcher:
     async def handle(self, request: HttpRequest) -> Reply:
         """Return the reply to a request. Never raises, except when it is cancelled."""
         request.request_id = urandom(8).hex()
+        STARTED_SESSION.set("")
         request.body_bytes_max = self.limits.body_bytes
         began = time.perf_counter()
         shape = error_reply
@@ -325,7 +327,7 @@ class Dispatcher:
             "method": request.method,
             "route": route.name if route is not None else "",
             "status": reply.status,
-            "session": request.session_name,
+            "session": request.session_name or STARTED_SESSION.get(),
             "caller": request.caller.name if request.has_caller else "",
             "trace": request.trace.split("-")[1] if request.trace else "",
             "ms": round(seconds * 1000, 1),

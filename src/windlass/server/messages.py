@@ -82,7 +82,8 @@ class HttpReply(msgspec.Struct, frozen=True):
         """Return the bytes of the body."""
         if isinstance(self.body, bytes):
             return self.body
-        return encode_json(self.body)
+        # A terminal shows its prompt on a line of its own.
+        return encode_json(self.body) + b"\n"
 
 
 @runtime_checkable

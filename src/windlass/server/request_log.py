@@ -4,6 +4,7 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any, cast
 
 import msgspec
@@ -12,6 +13,8 @@ from typing_extensions import override
 from windlass.logs import get_logger
 
 _encode_json = msgspec.json.Encoder().encode
+STARTED_SESSION: ContextVar[str] = ContextVar("started_session", default="")
+"""The session of the run that the present request started, so that its log line can name it."""
 
 
 class JsonFormatter(logging.Formatter):

@@ -21,6 +21,7 @@ from windlass.agent.agent import Agent
 from windlass.agent.call_previews import AskedQuestion, add_previews
 from windlass.agent.folder_store import FolderStore
 from windlass.agent.handles import RunHandle
+from windlass.agent.openings import unpriced_models
 from windlass.agent.options import RunOptions, name_session
 from windlass.agent.parts import parts_of
 from windlass.agent.working import SessionWorker, WorkLimits
@@ -56,7 +57,9 @@ from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
 from windlass.server.limits import ServiceLimits, WorkspaceMode
 from windlass.server.metrics import MetricsRegistry
+from windlass.server.quotas.admission import refuse_unpriced
 from windlass.server.quotas.costs import CostBook
+from windlass.server.request_log import STARTED_SESSION
 from windlass.server.run_controls import (
     SERVICE_KEY,
     RunControls,
@@ -269,6 +272,7 @@ class Service(RunControls):
             budgets = await self.quotas.find_budgets(owner, recorded)
         else:
             budgets = await self.quotas.admit(owner, recorded, session)
+        refuse_unpriced(budgets, unpriced_models(parts_of(agent).setup))
         options: RunOptions = {
             **request.to_options(),
             "caller": owner,
@@ -279,6 +283,7 @@ class Service(RunControls):
             "own_folder": bool(owner) and not self._shares_workspace,
         }
         handle = await agent.start(prompt, session=session, **options)
+        STARTED_SESSION.set(handle.session)
         self.metrics.note_start(recorded)
         self._tell_engine(handle.session, recorded, owner, request.priority)
         self.feed.nudge()

@@ -13,6 +13,7 @@ import mcp_types as types
 from windlass import Agent
 from windlass.journals.memory import MemoryJournal
 from windlass.server.access import Caller
+from windlass.server.errors import ApiError
 from windlass.server.mcp.agent_calls import make_run_id, read_form, split_run_id
 from windlass.server.mcp.server import ToolHandlers
 from windlass.server.service import Service
@@ -64,5 +65,17 @@ def test_a_run_is_found_again_whatever_the_session_is_called() -> None:
     "content", [None, {}, {"answer": None}, {"answer": True}, {"answer": "ok"}]
 )
 def test_only_a_clear_yes_is_a_yes(content: Any) -> None:
-    reply = read_form(types.ElicitResult(action="accept", content=content))
-    assert type(reply).__name__ == "Deny"
+    """Nor is anything else a no: the question still waits."""
+    with pytest.raises(ApiError) as raised:
+        read_form(types.ElicitResult(action="accept", content=content))
+    assert raised.value.code == "invalid_answer"
+
+
+@pytest.mark.contract("A6")
+def test_what_a_person_says_in_a_form_is_the_answer() -> None:
+    said = {"allow": "Allow", "always": "AllowAlways", "deny": "Deny"}
+    for answer, kind in said.items():
+        reply = read_form(types.ElicitResult(action="accept", content={"answer": answer}))
+        assert type(reply).__name__ == kind
+    assert type(read_form(types.ElicitResult(action="decline"))).__name__ == "Deny"
+    assert read_form(types.ElicitResult(action="cancel")) is None

@@ -150,6 +150,15 @@ async def test_replicas_that_ask_at_once_do_not_exceed_it_together(clock: Virtua
     assert sum(not isinstance(result, Exception) for result in results) == 4
 
 
+async def test_money_for_a_model_without_a_price_says_who_must_act() -> None:
+    async with run_service(Agent(ScriptedModel(["Fine."]), name="a")) as service:
+        await set_quota(service, usd_per_day="2.5", caller="*")
+        refused = await start(await service.make_client("ann"))
+        assert (refused.status, refused.data["error"]["code"]) == (422, "quota_without_price")
+        assert refused.data["error"]["hint"].startswith("Ask the operator")
+        assert not (await service.service.journal.sessions())
+
+
 async def test_money_a_day_is_a_shared_budget_of_the_caller() -> None:
     """A run that is at work ends within it; the next one is refused until midnight."""
     agent = make_agent("a", *[reply()] * 9)

@@ -77,7 +77,11 @@ def make_form(question: OpenQuestion) -> types.ElicitRequest:
 
 
 def read_form(result: types.ElicitResult) -> PersonAnswer | None:
-    """Return the answer in a form; None if the user gave none. Only a clear yes is a yes."""
+    """Return the answer in a form; None if the user gave none.
+
+    Raises ApiError 400 for a form that was filled in with something else: nobody said yes or no,
+    so the question still waits.
+    """
     if result.action == "cancel":
         return None
     content = result.content or {}
@@ -90,8 +94,15 @@ def read_form(result: types.ElicitResult) -> PersonAnswer | None:
             return Allow()
         case "always":
             return AllowAlways()
-        case _:
+        case "deny":
             return denial
+        case _:
+            raise ApiError(
+                400,
+                "invalid_answer",
+                f"The form does not fit: `answer` must be one of {', '.join(ANSWERS)}.",
+                "Show the form again: the question still waits.",
+            )
 
 
 _log = get_logger(__name__)

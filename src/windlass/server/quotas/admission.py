@@ -7,7 +7,7 @@ forgotten soon.
 
 import hashlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -263,6 +263,17 @@ class QuotaBook:
                     yield start.session
                 else:
                     self._begun.add(start.session)
+
+
+def refuse_unpriced(budgets: Sequence[Budget], unpriced: Sequence[str]) -> None:
+    """Raise ApiError 422 if a quota in dollars applies to a model without a price."""
+    if unpriced and any(budget.usd is not None for budget in budgets):
+        raise ApiError(
+            422,
+            "quota_without_price",
+            f"A quota limits this run in dollars, and the price of {unpriced[0]} is not known.",
+            "Ask the operator to give the model a price, or to set the quota in tokens.",
+        )
 
 
 async def forget_caller(journal: Journal, caller: str) -> None:
