@@ -182,7 +182,12 @@ class RunDriver:
         try:
             if self._earlier_write is not None:
                 await asyncio.wait({self._earlier_write})
-            await self._lease_session()
+            # An error until the opening is recorded ends no run.
+            reading = asyncio.create_task(self._hold.lease_and_read())
+            await self._stop.wait_for_stage(reading)
+            if not reading.done():
+                raise JournalFailed("the journal did not answer in time: the run was not begun")
+            self._recorder.start_from(reading.result())
             await self._record_opening()
             self.control.open()
             ending = await self._run_to_ending()
@@ -194,7 +199,12 @@ class RunDriver:
             self.control.open()
             if self._attending is not None:
                 self._attending.cancel()
-            self._close_live()
+            sender = self._live_sender
+            self._live_sender = None
+            if self._relay is not None:
+                self._relay.close()
+            if sender is not None:
+                sender.close()
             self._mail.close(self._leftovers)
             # This also applies if the journal failed: a run without an end on record is resumed by
             # the next driver.
@@ -212,14 +222,6 @@ class RunDriver:
     def _on_lease_lost(self) -> None:
         """Stop what runs, without a grace: another driver may have the session."""
         self.control.release(LEASE_LOST, 0.0)
-
-    async def _lease_session(self) -> None:
-        """Take the session and read it. An error until the opening is recorded ends no run."""
-        reading = asyncio.create_task(self._hold.lease_and_read())
-        await self._stop.wait_for_stage(reading)
-        if not reading.done():
-            raise JournalFailed("the journal did not answer in time: the run was not begun")
-        self._recorder.start_from(reading.result())
 
     async def _record_opening(self) -> None:
         """Write down that the run begins. One that is resumed takes what was posted meanwhile."""
@@ -419,11 +421,3 @@ class RunDriver:
             self._relay = LiveRelay(sender, publisher, self.control.take_snapshot)
         if self._relay is not None:
             self._relay.note_interest(is_wanted)
-
-    def _close_live(self) -> None:
-        sender = self._live_sender
-        self._live_sender = None
-        if self._relay is not None:
-            self._relay.close()
-        if sender is not None:
-            sender.close()

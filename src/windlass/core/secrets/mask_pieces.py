@@ -293,7 +293,17 @@ class PieceMask:
             case UsageDelta():
                 return (piece,)
             case ReplyEnd():
-                return self._release_rest()
+                rest = [*self._end_block(thinking=self._thinking)]
+                for at, stream in self._call_streams.items():
+                    name = self._name_streams[at].end() or None
+                    arguments = stream.end()
+                    if not (arguments or name):
+                        continue
+                    if isinstance(at, int):
+                        rest.append(CallDelta(index=at, name=name, arguments=arguments))
+                    else:
+                        rest.append(CallDelta(id=str(at) or None, name=name, arguments=arguments))
+                return rest
 
     def _end_block(self, *, thinking: bool) -> Sequence[ContentPiece]:
         """Begin another block of text or thinking; return what was held back of the one before."""
@@ -321,20 +331,6 @@ class PieceMask:
         if arguments or piece.id or name or piece.signature:
             return (*ended, replace(piece, arguments=arguments, name=name))
         return ended
-
-    def _release_rest(self) -> Sequence[ContentPiece]:
-        """Return what was held back, now that the reply is complete."""
-        rest = [*self._end_block(thinking=self._thinking)]
-        for at, stream in self._call_streams.items():
-            name = self._name_streams[at].end() or None
-            arguments = stream.end()
-            if not (arguments or name):
-                continue
-            if isinstance(at, int):
-                rest.append(CallDelta(index=at, name=name, arguments=arguments))
-            else:
-                rest.append(CallDelta(id=str(at) or None, name=name, arguments=arguments))
-        return rest
 
     def mask_delta(self, delta: Delta) -> Delta | None:
         """Return what may be shown of a delta that is not a piece of a reply; None if nothing."""
