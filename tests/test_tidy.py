@@ -30,6 +30,7 @@ LONG_MODULES = {
     "src/windlass/agent/runs.py": "a driver from its making to its last late result",
     "src/windlass/server/service.py": "a service from its start to its drain",
     "src/windlass/runtime/driver.py": "one run from its lease to its end",
+    "src/windlass/core/messages.py": "a message with each kind of its parts",
     "src/windlass/core/state.py": "the fields of a session, each with what it means",
     "src/windlass/runtime/attempt.py": "one request from its first byte to its charge",
 }

@@ -172,7 +172,7 @@ if TYPE_CHECKING:
         Deny as Deny,
         Modify as Modify,
     )
-    from windlass.core.work_folder import WorkFolder as WorkFolder
+    from windlass.core.setup import WorkFolder as WorkFolder
     from windlass.models.options import ModelOptions as ModelOptions
     from windlass.ports import Timeouts as Timeouts
     from windlass.runtime.governor import ProviderGovernor as ProviderGovernor
@@ -236,9 +236,10 @@ LAZY_MODULES: LazyModules = {
         "Question RunFailed RunResult"
     ),
     "windlass.core.secrets.mask": "Mask",
-    "windlass.core.setup": "Compaction Hydration LoopPolicy ModelInfo Price Reference RetryPolicy",
+    "windlass.core.setup": (
+        "Compaction Hydration LoopPolicy ModelInfo Price Reference RetryPolicy WorkFolder"
+    ),
     "windlass.core.verdicts": "Allow AllowAlways Ask Deny Modify",
-    "windlass.core.work_folder": "WorkFolder",
     "windlass.models.options": "ModelOptions",
     "windlass.ports": "Timeouts",
     "windlass.runtime.governor": "ProviderGovernor",

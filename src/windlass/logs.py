@@ -12,8 +12,7 @@ from typing import final
 
 from typing_extensions import override
 
-from windlass.core.secrets.mask import Mask
-from windlass.core.secrets.secret import live_secret_values
+from windlass.core.secrets.mask import Mask, live_secret_values
 
 
 @final

@@ -105,7 +105,7 @@ LOCKED = """
 import os, sys
 from pathlib import Path
 from windlass import FolderStore
-from windlass.core.work_folder import name_folder
+from windlass.core.setup import name_folder
 root = Path(sys.argv[1])
 if os.getuid() == 0:
     os.setgid(65534)

@@ -6,7 +6,7 @@ import pytest
 
 from windlass import Agent
 from windlass.agent.call_previews import preview_call
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.testing import ScriptedModel
 from windlass.tools import Workspace, file_tools
 

@@ -17,7 +17,7 @@ from windlass.agent.work_items import WorkItem
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.core.events import RunPaused, RunResumed, RunStarted
 from windlass.core.fold.run import fold
-from windlass.core.work_folder import WorkFolder, name_folder
+from windlass.core.setup import WorkFolder, name_folder
 from windlass.gates import parse_policy
 from windlass.gates.settings_files import guard_settings_files
 from windlass.journals.archive import export_session, import_session

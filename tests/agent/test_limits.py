@@ -24,7 +24,7 @@ from windlass import (
     tool,
 )
 from windlass.agent.control import raise_limits
-from windlass.core.decide.repeating import REPEAT_NOTE
+from windlass.core.decide.scheduling import REPEAT_NOTE
 from windlass.core.verdicts import InvalidCall
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal

@@ -32,8 +32,7 @@ from windlass import (
     tool,
 )
 from windlass.core.errors import ModelError
-from windlass.core.secrets.mask import Mask
-from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.mask import Mask, Secret
 from windlass.core.session_summary import SessionSummary
 from windlass.core.view import Prompt
 from windlass.environ import find_secrets

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from windlass import Agent, ConfigError, LoopPolicy, tool
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.core.events import CallStarted, StepProposed
 from windlass.core.messages import AssistantMessage, ToolCall, ToolResults
 from windlass.core.tool_search import rewrap_call, unwrap_call

@@ -10,7 +10,7 @@ pytest.importorskip("temporalio", reason="needs the extra `temporal`")
 
 from temporal_server import Bench, Fleet, find_free_port, make_agent, open_fleet, run_servers
 from windlass import Agent, Limits, tool
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.agent.sweeping import Sweeper
 from windlass.core.errors import JournalFailed, MailRejected
 from windlass.core.events import RunEnded, TextDelta

@@ -11,7 +11,7 @@ pytest.importorskip("temporalio", reason="needs the extra `temporal`")
 import windlass
 from temporal_server import Bench, Fleet, make_agent, open_fleet, run_servers
 from windlass import Agent, Allow
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.core.events import Fact, RunPaused, RunResumed
 from windlass.core.setup import digest_configuration
 from windlass.fleet import DriftPolicy, TakingRules, engine, session_workflow

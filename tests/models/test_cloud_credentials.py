@@ -23,7 +23,7 @@ from cloud_services import AwsService, EntraService, GoogleService, read_form
 from windlass import Agent, FailedByModel
 from windlass.core.errors import ConfigError, ModelError
 from windlass.core.messages import TextPart, UserMessage
-from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.mask import Secret
 from windlass.core.view import Prompt
 from windlass.environ import may_come_from_dotenv
 from windlass.models.cloud import signing

@@ -11,7 +11,7 @@ import pytest
 
 from windlass.core.errors import ConfigError, ModelError
 from windlass.core.messages import TextPart, ToolSpec, UserMessage
-from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.mask import Secret
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.view import Prompt
 from windlass.models.local import model as local

@@ -8,7 +8,7 @@ import pytest
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import TextPart, UserMessage
-from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.mask import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.models.options import ModelOptions

@@ -19,9 +19,9 @@ from windlass import (
     UserMessage,
     tool,
 )
+from windlass.core.messages import BODY_CHARS_MAX, DisplayCard, render_html, render_markdown
 from windlass.core.projection.project import project_events
 from windlass.core.result import RunFailed
-from windlass.core.rich_display import BODY_CHARS_MAX, DisplayCard, render_html, render_markdown
 from windlass.gates import ask
 from windlass.journals import MemoryJournal
 from windlass.notebook import show

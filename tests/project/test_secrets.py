@@ -10,7 +10,7 @@ import pytest
 from keyring.errors import NoKeyringError
 
 from memory_keyring import MemoryKeyring, use_memory_keyring
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.journals.memory import MemoryJournal
 from windlass.project.agents import load_agent

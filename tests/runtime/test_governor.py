@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from proof.limited_provider import LimitDialect, LimitedProvider
 from windlass import Agent, Limits, RetryPolicy, RunResult
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.core.errors import ConfigError, Fault, JournalFailed
 from windlass.core.events import AttemptFailed, AttemptStarted, SteeringGiven
 from windlass.core.rate_limits import LimitReport, RateLimits

@@ -10,7 +10,7 @@ import pytest
 
 from folded_response import FoldedResponse
 from windlass import Agent, AttemptFailed, Event, ModelInfo, RunEnded, tool
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.core.setup import LoopPolicy
 from windlass.gates import RuleGate, ask
 from windlass.server.openai.following import ChatChunks, make_completion

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from page_service import build_agents
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.core.events import (
     AttemptStarted,
     CallFinished,

@@ -16,7 +16,7 @@ import pytest
 
 from postgres import schema_of, start_server
 from windlass import Agent, tool
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.agent.working import WorkLimits
 from windlass.core.messages import Effect, ToolResults
 from windlass.core.setup import digest_configuration

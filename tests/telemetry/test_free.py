@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from windlass.agent.build import OutputType, build_parts
-from windlass.agent.observers import begin_observation
+from windlass.agent.event_stream import begin_observation
 from windlass.agent.runs import LiveRuns
 from windlass.core.state import State
 from windlass.runtime.leftover_tasks import LeftoverTasks

@@ -23,8 +23,8 @@ from windlass.testing.clock import VirtualClock
 from windlass.testing.tools import ToolsConformance, call_context, cleared_call
 from windlass.tools.breaker import CircuitBreaker, ToolUnavailable, is_unavailable
 from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, tool
-from windlass.tools.profile import Profile
 from windlass.tools.run_context import RunContext
+from windlass.tools.search import Profile
 from windlass.tools.shell.reaper import ReapedProcess
 from windlass.tools.shell.sandbox import Sandbox
 from windlass.tools.shell.shell_tools import open_shell

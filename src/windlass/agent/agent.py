@@ -20,11 +20,12 @@ from windlass.agent.openings import RunOpenings
 from windlass.agent.options import (
     OTHER_METHODS,
     AgentOptions,
+    AgentParts,
+    BuiltAgent,
     PromptInput,
     RunOptions,
     check_agent_options,
 )
-from windlass.agent.parts import AgentParts, BuiltAgent
 from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
 from windlass.agent.sync import BackgroundLoop
 from windlass.core.errors import ConfigError, NothingToDo, SessionBusy

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 
 from windlass.agent import lazy_features, lazy_imports
 from windlass.agent.approvals import as_async_approver
+from windlass.agent.event_stream import RunObserver
 from windlass.agent.folder_store import FolderStore
-from windlass.agent.observers import RunObserver
 from windlass.agent.openings import check_budgets
-from windlass.agent.options import AgentOptions, build_mask
-from windlass.agent.parts import AgentParts
+from windlass.agent.options import AgentOptions, AgentParts, build_mask
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits, SessionLimits
 from windlass.core.messages import ToolSpec

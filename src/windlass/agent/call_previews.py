@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windlass.agent.parts import AgentParts
+from windlass.agent.options import AgentParts
 from windlass.core.projection.runs import OpenQuestion
+from windlass.core.setup import WorkFolder
 from windlass.core.verdicts import CallPreview
-from windlass.core.work_folder import WorkFolder
 from windlass.ports import PreviewingTools
 
 FIRST_AGENT = "the first agent"

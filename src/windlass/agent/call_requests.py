@@ -21,9 +21,9 @@ from windlass.agent.child_sessions import (
     limit_spending,
     model_session_name,
 )
-from windlass.agent.observers import RunObserver
+from windlass.agent.event_stream import RunObserver
 from windlass.agent.openings import find_start
-from windlass.agent.parts import AgentParts
+from windlass.agent.options import AgentParts
 from windlass.core.decide.reserving import remaining_amount
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits

@@ -27,7 +27,7 @@ from windlass.agent.child_sessions import (
 )
 from windlass.agent.nested_sessions import mark_waiting
 from windlass.agent.openings import RunOpenings, RunTask
-from windlass.agent.parts import AgentParts
+from windlass.agent.options import AgentParts
 from windlass.agent.runs import PAUSED_OUTCOMES, LiveRuns
 from windlass.core.control_facts import NestedQuestion
 from windlass.core.decide.undoing import plan_undo

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import final
 
 from windlass.core.errors import ConfigError
-from windlass.core.work_folder import WorkFolder, name_folder
+from windlass.core.setup import WorkFolder, name_folder
 from windlass.environ import workspaces_folder
 from windlass.private_files import hide_workspaces, make_private_folder
 

@@ -10,7 +10,7 @@ from typing import final
 import msgspec
 
 from windlass.core.errors import RecordConflict
-from windlass.core.work_folder import WorkFolder
+from windlass.core.setup import WorkFolder
 from windlass.ports import Clock, Journal, WorkFolders
 
 RECORD_KIND = "workspace_stores"

@@ -44,7 +44,7 @@ from windlass.core.events import (
     RunStarted,
     RunSuspended,
 )
-from windlass.core.fold.queueing import find_start
+from windlass.core.fold.control import find_start
 from windlass.core.fold.run import apply_fact
 from windlass.core.limits import RaisedLimits
 from windlass.core.mail import PromptMail

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from windlass.agent.child_driving import CallSession
 from windlass.agent.child_sessions import UndrivenRuns, find_own_session
 from windlass.agent.openings import RunOpenings
-from windlass.agent.parts import AgentParts
+from windlass.agent.options import AgentParts
 from windlass.core.events import (
     CallDelta,
     CallStarted,

@@ -15,8 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.agent import lazy_imports
-from windlass.agent.observers import KnowsTrace
+from windlass.agent.event_stream import KnowsTrace
 from windlass.agent.options import (
+    AgentParts,
     Briefing,
     EarlierMessage,
     OnBusy,
@@ -27,7 +28,6 @@ from windlass.agent.options import (
     name_session,
     suggest_option,
 )
-from windlass.agent.parts import AgentParts
 from windlass.core.decide.undoing import UndoPlan
 from windlass.core.errors import (
     ConfigError,
@@ -44,7 +44,7 @@ from windlass.core.events import (
     RunResumed,
     RunStarted,
 )
-from windlass.core.fold.queueing import find_start
+from windlass.core.fold.control import find_start
 from windlass.core.limits import Budget, Limits, tighten_limits
 from windlass.core.messages import ContentPart, Label, Message, TextPart, UserMessage
 from windlass.core.rate_limits import PRIORITY_KEY
@@ -56,10 +56,9 @@ from windlass.core.session_summary import (
     check_text,
     describe_half,
 )
-from windlass.core.setup import OUTPUT_KEY, LoopPolicy, Setup, describe_drift
+from windlass.core.setup import OUTPUT_KEY, LoopPolicy, Setup, WorkFolder, describe_drift
 from windlass.core.state import State
 from windlass.core.suggestions import suggest_names
-from windlass.core.work_folder import WorkFolder
 from windlass.ports import RefusesContent, UndoableTools
 
 KEY_CHARS_MAX = 400

@@ -2,6 +2,8 @@
 
 Invariant: an option that does not exist is refused instead of ignored. The options of a run are
 checked where the run is planned (`openings.py`).
+
+`AgentParts` is what an agent is made of: the world that it touches, its setup and its secrets.
 """
 
 import hashlib
@@ -11,20 +13,30 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, cast, runtime_checkable
 
 import msgspec
+from typing_extensions import override
 
+from windlass.agent.event_stream import RunObserver
 from windlass.agent.folder_store import FolderStore
-from windlass.agent.observers import RunObserver
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Budget, Limits, SessionLimits
-from windlass.core.messages import ContentPart, Label, Message, TextPart
-from windlass.core.secrets.mask import VALUE_CHARS_MIN, Mask
-from windlass.core.secrets.secret import Secret
+from windlass.core.messages import ContentPart, DisplayCard, Label, Message, RichDisplay, TextPart
+from windlass.core.secrets.mask import VALUE_CHARS_MIN, Mask, Secret
 from windlass.core.session_summary import describe_half
-from windlass.core.setup import Compaction, Hydration, LoopPolicy, Price, RetryPolicy
+from windlass.core.setup import Compaction, Hydration, LoopPolicy, Price, RetryPolicy, Setup
 from windlass.core.suggestions import suggest_names
 from windlass.environ import find_secrets, read_dotenv, read_process_environment
 from windlass.models.options import ModelOptions
-from windlass.ports import Approver, Clock, Gate, GivenJournal, Model, Recaller, Timeouts, Tools
+from windlass.ports import (
+    Approver,
+    Clock,
+    Gate,
+    GivenJournal,
+    Model,
+    Recaller,
+    Timeouts,
+    Tools,
+    World,
+)
 from windlass.runtime.governor import ProviderGovernor
 
 KEY_CHARS_MIN = 8
@@ -308,3 +320,51 @@ def _name_values(given: Mapping[str, str] | Collection[str]) -> dict[str, str]:
         return dict(cast("Mapping[str, str]", given))
     values = [given] if isinstance(given, str) else list(given)
     return {str(number): value for number, value in enumerate(values, 1)}
+
+
+class AgentParts(msgspec.Struct, frozen=True):
+    """The parts of an agent; also of one that works for a call, such as code or a bare model."""
+
+    world: World
+    setup: Setup
+    mask: Mask
+    instructions: InstructionFunction | None = None
+    """Makes the instructions of each run, if they are a function."""
+    observer: RunObserver | None = None
+
+
+class BuiltAgent(RichDisplay):
+    """What is shown of an agent: its parts, never its keys."""
+
+    _parts: AgentParts
+
+    @override
+    def __repr__(self) -> str:
+        setup = self._parts.setup
+        name = f", name={self._parts.world.agent!r}" if self._parts.world.agent else ""
+        return f"Agent({setup.model.name!r}{name}, {len(setup.tools)} tools)"
+
+    @override
+    def display_card(self) -> DisplayCard:
+        """Return what is shown of this agent in a notebook."""
+        world = self._parts.world
+        setup = self._parts.setup
+        rows = [
+            ("model", setup.model.name),
+            ("fallbacks", ", ".join(model.name for model in setup.fallbacks)),
+            ("tools", ", ".join(tool.name for tool in setup.tools)),
+            ("gate", setup.gate or "none: every call is allowed"),
+            ("journal", type(world.journal).__name__),
+            ("instructions", setup.instructions),
+        ]
+        filled = tuple((name, value) for name, value in rows if value)
+        return DisplayCard("Agent", world.agent, rows=filled)
+
+
+def parts_of(agent: BuiltAgent) -> AgentParts:
+    """Return what an agent is made of.
+
+    For the packages above this one (`server`, `fleet`, `evaluation`, `cli`, `project`), which show
+    an agent, read its journal or mask with its secrets. Programs use the methods of `Agent`.
+    """
+    return agent._parts  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - this is their door

@@ -17,8 +17,8 @@ from windlass.agent import lazy_imports
 from windlass.agent.approvals import answer_from_mail, consult_approver, deny_expired
 from windlass.agent.child_sessions import UndrivenRuns, read_progress_below
 from windlass.agent.control import check_takes_steering
-from windlass.agent.observers import Observation, ObservedTools, begin_observation
-from windlass.agent.parts import AgentParts
+from windlass.agent.event_stream import Observation, ObservedTools, begin_observation
+from windlass.agent.options import AgentParts
 from windlass.core.errors import NothingToDo, SessionBusy
 from windlass.core.events import CallLate, Event, Fact, SteeringGiven
 from windlass.core.result import RunResult

@@ -20,7 +20,7 @@ from windlass.agent.call_previews import FIRST_AGENT, preview_call
 from windlass.agent.child_driving import CallSession
 from windlass.agent.child_sessions import find_own_session, limit_spending
 from windlass.agent.openings import unpriced_models
-from windlass.agent.parts import AgentParts, BuiltAgent, parts_of
+from windlass.agent.options import AgentParts, BuiltAgent, parts_of
 from windlass.core.errors import ConfigError, ForOperator, NothingToDo
 from windlass.core.limits import Amount
 from windlass.core.messages import Label, ToolResult

@@ -16,7 +16,7 @@ import msgspec
 
 from windlass.agent.agent import Agent
 from windlass.agent.folder_watch import WAIT_S, StoreBeat
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.agent.sweeping import AcceptsStart
 from windlass.agent.work_items import BACKLOG_SEEN, WorkItem, describe_mailed, take_turns
 from windlass.core.errors import ConfigError, JournalCorrupt, WindlassError

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from windlass.agent.call_previews import preview_call
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.cli.output import OutputFormat
 from windlass.cli.screen import QUIET, TROUBLE
 from windlass.cli.terminal import read_stdin_line

@@ -5,9 +5,8 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from typing_extensions import override
 
-from windlass.core.messages import Usage
+from windlass.core.messages import DisplayCard, RichDisplay, Usage
 from windlass.core.rate_limits import RateLimits
-from windlass.core.rich_display import DisplayCard, RichDisplay
 
 StopReason = Literal["end", "calls", "length", "refusal"]
 """Why a reply stopped: at its end, for calls, at the output limit, or by a refusal."""

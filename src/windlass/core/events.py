@@ -79,7 +79,7 @@ from windlass.core.messages import (
 from windlass.core.phrases import (
     format_amount,
 )
-from windlass.core.setup import Setup
+from windlass.core.setup import Setup, WorkFolder
 from windlass.core.text_clip import printable_line
 from windlass.core.verdicts import (
     Allow,
@@ -91,7 +91,6 @@ from windlass.core.verdicts import (
     Verdict,
     VerifiedPerson,
 )
-from windlass.core.work_folder import WorkFolder
 
 VOCABULARY_VERSION = 1
 """The version of the facts and their fields, which each record begins with.

@@ -11,8 +11,7 @@ from typing_extensions import TypeVar, override
 from windlass.core.control_facts import NestedQuestion
 from windlass.core.errors import Fault, ForOperator, WindlassError
 from windlass.core.events import Outcome
-from windlass.core.messages import Ledger, Message, ToolCall, Usage
-from windlass.core.rich_display import DisplayCard, RichDisplay, Tone
+from windlass.core.messages import DisplayCard, Ledger, Message, RichDisplay, Tone, ToolCall, Usage
 from windlass.core.setup import digest
 from windlass.core.state import State
 from windlass.core.suggestions import ForeignNames

@@ -23,7 +23,7 @@ from windlass.core.messages import (
     ToolSpec,
     UserMessage,
 )
-from windlass.core.setup import CompactionMethod, Setup
+from windlass.core.setup import CompactionMethod, Setup, WorkFolder
 from windlass.core.transcript import (
     Transcript,
     fixed_tokens_max,
@@ -31,7 +31,6 @@ from windlass.core.transcript import (
     message_tokens_max,
 )
 from windlass.core.verdicts import Approval, Ask, GivenAnswer, Grant
-from windlass.core.work_folder import WorkFolder
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 

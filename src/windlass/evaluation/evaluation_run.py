@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from windlass.agent.agent import Agent
-from windlass.agent.parts import BuiltAgent, parts_of
+from windlass.agent.options import BuiltAgent, parts_of
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Budget, Limits, Money
 from windlass.core.setup import Setup

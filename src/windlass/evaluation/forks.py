@@ -10,7 +10,7 @@ from msgspec.structs import replace as replace_struct
 
 from windlass.agent.agent import Agent, with_parts
 from windlass.agent.openings import add_budgets
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.events import Fact, RunEnded, RunStarted
 from windlass.core.limits import Budget

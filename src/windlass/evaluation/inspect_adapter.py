@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace as replace_struct
 
 from windlass.agent.agent import Agent, with_parts
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.core.deltas import (
     CallDelta,
     ReplyEnd,

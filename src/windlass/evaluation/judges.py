@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace as replace_struct
 
 from windlass.agent.agent import Agent
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.core.errors import ConfigError
 from windlass.core.events import Fact
 from windlass.core.fold.run import fold

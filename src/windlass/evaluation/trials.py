@@ -17,8 +17,7 @@ from typing import IO, Any, TypeAlias
 from msgspec.structs import replace as replace_struct
 
 from windlass.agent.agent import Agent
-from windlass.agent.options import RunOptions
-from windlass.agent.parts import parts_of
+from windlass.agent.options import RunOptions, parts_of
 from windlass.core.errors import ConfigError, NothingToDo, SessionBusy, SetupDrifted
 from windlass.core.events import AttemptStarted, Fact, RunEnded
 from windlass.core.limits import Budget, Limits

@@ -17,7 +17,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from windlass.agent.agent import Agent
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.agent.sweeping import AcceptsStart, VisitOutcome
 from windlass.agent.work_items import WorkItem
 from windlass.agent.working import SessionWorker

@@ -27,7 +27,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from windlass.agent.agent import Agent
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.core.errors import ConfigError, NothingToDo, RecordConflict
 from windlass.fleet.engine import TemporalEngine, explain_failure
 from windlass.fleet.session_workflow import WORKFLOW_NAME, DriveOrder

@@ -13,7 +13,7 @@ from typing import Any
 from temporalio.worker import PollerBehaviorSimpleMaximum, UnsandboxedWorkflowRunner, Worker
 
 from windlass.agent.agent import Agent
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.agent.work_items import WorkItem
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.fleet.activities import HEARTBEATS, SessionActivities, TakingRules

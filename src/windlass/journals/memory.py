@@ -28,10 +28,9 @@ from windlass.core.session_summary import (
 from windlass.core.verdicts import QuestionRow
 from windlass.journals.codec import RecordProblem, blob_name, check_order, first_hash, is_blob_name
 from windlass.journals.leases import HeldLease, LeaseTable
-from windlass.journals.live.inbox import MemoryChannel, MemorySender, MemorySubscription
+from windlass.journals.live import inbox
 from windlass.journals.mail_book import MailBook, MailDraft, MailPosted, MailRemoved
 from windlass.journals.mail_rules import MailLimits, lane_name
-from windlass.journals.notifier import AppendNotifier
 from windlass.journals.record_rules import ShareChange
 from windlass.journals.record_set import BudgetShares, RecordSet
 from windlass.journals.wording import MEMORY_NAME, session_missing_error
@@ -63,10 +62,10 @@ class MemoryJournal:
         self._shares = BudgetShares()
         self._records = RecordSet()
         self._leases = LeaseTable()
-        self._notifier = AppendNotifier()
+        self._notifier = inbox.AppendNotifier()
         self._mail = MailBook(mail_limits or MailLimits())
-        self._mail_notifier = AppendNotifier()
-        self._live = MemoryChannel()
+        self._mail_notifier = inbox.AppendNotifier()
+        self._live = inbox.MemoryChannel()
         self._now = now
         # `run_sync` may drive a session from a thread of its own.
         self._mutex = Lock()
@@ -215,11 +214,11 @@ class MemoryJournal:
             queues = self._mail.list_queues(self._facts_of)
         return FleetRows(at=self._now(), workers=None, queues=queues)
 
-    def open_live(self, session: str, on_interest: Callable[[bool], None]) -> MemorySender:
+    def open_live(self, session: str, on_interest: Callable[[bool], None]) -> inbox.MemorySender:
         """Open the driver's side of the live channel."""
         return self._live.open_sender(session, on_interest)
 
-    def watch_live(self, session: str) -> MemorySubscription:
+    def watch_live(self, session: str) -> inbox.MemorySubscription:
         """Open a watcher's side of the live channel, for another agent in this process."""
         return self._live.subscribe(session)
 

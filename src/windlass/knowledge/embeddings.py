@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.mask import Secret
 from windlass.environ import read_process_environment
 from windlass.http.client import send_request
 from windlass.http.errors import HttpError

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from windlass.core.events import ReplyPiece
-from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.mask import Secret
 from windlass.core.view import Prompt
 from windlass.models.http.sse import SseEvent, SseParser
 from windlass.models.options import ModelOptions

@@ -20,7 +20,7 @@ import msgspec
 from windlass.core.errors import ConfigError
 from windlass.core.events import ReplyEnd, ReplyPiece, ReplyRestarted, StreamOpened, UsageDelta
 from windlass.core.messages import ContentPart, Usage
-from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.mask import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.models.http.model import HttpModel

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import windlass.models.lazy_providers as providers
 from windlass.core.errors import ConfigError
-from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.mask import Secret
 from windlass.core.session_summary import check_text
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.suggestions import suggest_names

@@ -16,11 +16,11 @@ from windlass.agent.agent import Agent
 from windlass.agent.options import PromptInput, RunOptions
 from windlass.core.errors import WindlassError
 from windlass.core.events import AttemptDiscarded, Event, RunEnded, TextDelta, ThinkingDelta
+from windlass.core.messages import DisplayCard, Tone, render_html
 from windlass.core.projection.entries import FailureEntry, PromptEntry, SteeringEntry
 from windlass.core.projection.project import apply_event
 from windlass.core.projection.view import CallView, Projection, ReplyEntry
 from windlass.core.result import OutputT, Question, RunResult
-from windlass.core.rich_display import DisplayCard, Tone, render_html
 from windlass.core.verdicts import Allow, Deny
 
 DRAWS_PER_S = 10

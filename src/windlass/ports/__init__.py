@@ -12,7 +12,7 @@ from windlass.ports.journals import (
     LiveSender,
     LiveSubscription,
 )
-from windlass.ports.models import (
+from windlass.ports.world import (
     BatchingModel,
     Model,
     RateLimitedModel,

@@ -23,9 +23,8 @@ from windlass.agent.options import build_mask
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits
 from windlass.core.schema import JsonSchema
-from windlass.core.setup import Compaction, LoopPolicy
+from windlass.core.setup import Compaction, LoopPolicy, WorkFolder
 from windlass.core.verdicts import CallPreview
-from windlass.core.work_folder import WorkFolder
 from windlass.models.http.provider_errors import mask_keys
 from windlass.models.reply_cache import cache_replies
 from windlass.models.resolve import is_local_url, resolve_model
@@ -48,7 +47,7 @@ from windlass.tools import McpHttp, McpServers, McpStdio, load_tools
 from windlass.tools.browser.browser_tools import browser_tools
 from windlass.tools.core_toolset import core_tools
 from windlass.tools.function import Tool, tool
-from windlass.tools.profile import Profile
+from windlass.tools.search import Profile
 from windlass.tools.shell.sandbox import Sandbox
 from windlass.tools.toolbox import Toolbox
 from windlass.tools.web.web_search import web_search_tool

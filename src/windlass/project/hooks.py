@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from windlass.agent.observers import RunObserver, TraceSink
+from windlass.agent.event_stream import RunObserver, TraceSink
 from windlass.core.errors import ConfigError
 from windlass.core.events import Event
 from windlass.core.state import State

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.decide.repeating import repeats_write
+from windlass.core.decide.scheduling import repeats_write
 from windlass.core.events import CallJudged, KnowledgeRecalled
 from windlass.core.messages import ToolCall, ToolSpec
 from windlass.core.moves import JudgeReply, ProposedCall

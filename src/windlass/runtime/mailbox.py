@@ -31,8 +31,7 @@ from windlass.core.events import (
     RunResumed,
     SteeringGiven,
 )
-from windlass.core.fold.control import name_message, raises_limits
-from windlass.core.fold.queueing import find_start
+from windlass.core.fold.control import find_start, name_message, raises_limits
 from windlass.core.fold.run import fold
 from windlass.core.mail import (
     AnswerMail,

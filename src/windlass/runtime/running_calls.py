@@ -44,9 +44,8 @@ from windlass.core.result import Question
 from windlass.core.state import State, find_call
 from windlass.core.verdicts import Allow, Ask, PersonAnswer, stamp_question
 from windlass.ports import CallContext, ModelRequest, UndoableTools, World, WrittenReply
-from windlass.runtime.in_flight import InFlight
+from windlass.runtime.in_flight import InFlight, ParkedCalls
 from windlass.runtime.judging import judge_known_call
-from windlass.runtime.parked_calls import ParkedCalls
 from windlass.runtime.recorder import Recorder
 
 

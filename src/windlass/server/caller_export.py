@@ -21,7 +21,7 @@ import msgspec
 from windlass.agent.folder_store import FolderStore
 from windlass.core.disclosure import NOTHING, AgentPart, show_event
 from windlass.core.errors import JournalCorrupt, NothingToDo
-from windlass.core.work_folder import name_folder
+from windlass.core.setup import name_folder
 from windlass.evaluation.stored_reports import list_evaluations
 from windlass.journals.archive import archive_lines
 from windlass.ports import Journal

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from windlass.agent.agent import Agent, with_parts
 from windlass.agent.folder_store import FolderStore
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.core.disclosure import AgentPart
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolSpec

@@ -22,8 +22,7 @@ from windlass.agent.call_previews import AskedQuestion, add_previews
 from windlass.agent.folder_store import FolderStore
 from windlass.agent.handles import RunHandle
 from windlass.agent.openings import unpriced_models
-from windlass.agent.options import RunOptions, name_session
-from windlass.agent.parts import parts_of
+from windlass.agent.options import RunOptions, name_session, parts_of
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.core.disclosure import EVERYTHING, AgentPart, check_parts, show_event
 from windlass.core.events import Delta, Event, Fact
@@ -41,7 +40,7 @@ from windlass.core.session_summary import (
     make_page,
     sort_sessions,
 )
-from windlass.core.work_folder import WorkFolder
+from windlass.core.setup import WorkFolder
 from windlass.ports import GivenJournal, Journal
 from windlass.server import owned_reading
 from windlass.server.access import Caller, Role, full_session_name, owner_prefix

@@ -26,8 +26,8 @@ from windlass.core.fold.run import apply_fact, make_title
 from windlass.core.projection.project import apply_event
 from windlass.core.projection.view import Projection
 from windlass.core.session_summary import TRIAL_PREFIX, SessionQuery, SessionSummary, row_of
+from windlass.core.setup import WorkFolder
 from windlass.core.state import State
-from windlass.core.work_folder import WorkFolder
 from windlass.logs import get_logger
 from windlass.ports import Journal
 from windlass.server.access import ALL_AGENTS, Caller, Role, full_session_name

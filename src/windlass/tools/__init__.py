@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         MemoryTokens as MemoryTokens,
     )
     from windlass.tools.mcp.servers import McpServer as McpServer, McpServers as McpServers
-    from windlass.tools.profile import Profile as Profile
+    from windlass.tools.search import Profile as Profile
     from windlass.tools.qwen_tools import adapt_qwen_tool as adapt_qwen_tool
     from windlass.tools.run_context import RunContext as RunContext
     from windlass.tools.shell.interpreter import (
@@ -93,9 +93,9 @@ LAZY_MODULES: LazyModules = {
     "windlass.tools.mcp.oauth.settings": "McpCredentials McpSignIn",
     "windlass.tools.mcp.oauth.tokens": "McpToken McpTokenStore MemoryTokens",
     "windlass.tools.mcp.servers": "McpServer McpServers",
-    "windlass.tools.profile": "Profile",
     "windlass.tools.qwen_tools": "adapt_qwen_tool",
     "windlass.tools.run_context": "RunContext",
+    "windlass.tools.search": "Profile",
     "windlass.tools.shell.interpreter": "PythonLimits python_tool",
     "windlass.tools.shell.sandbox": "Sandbox",
     "windlass.tools.shell.shell_tools": "ShellLimits WorkspaceShell open_shell shell_tools",

@@ -1,4 +1,4 @@
-"""`search_tools`: finds tools by words, for agents with too many of them to show all.
+"""Which tools a model is offered, and `search_tools` for agents with too many to show all.
 
 The words of a query are looked for in names, descriptions and parameters. Rare words count more,
 and a word in a name counts more than one in a description.
@@ -7,12 +7,14 @@ and a word in a name counts more than one in a description.
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any, cast
 
 import msgspec
 
+from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolSpec
 from windlass.core.suggestions import suggest_names
 from windlass.core.tool_search import CALL_SPEC, CALL_TOOL, SEARCH_SPEC
@@ -105,3 +107,60 @@ def _split_words(text: str) -> list[str]:
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()
     words = _WORD.findall(spaced)
     return [word.removesuffix("s") if len(word) > 3 else word for word in words]  # noqa: PLR2004
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Patterns for the names of tools, such as `git_*`. A tool must pass both lists."""
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    tools_max: int | None = None
+    """More tools than this are an error: no tool is dropped silently."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.include, str) or isinstance(self.exclude, str):
+            raise ConfigError(
+                'Profile: include and exclude must be tuples of patterns, as in ("git_*",)'
+            )
+        if self.tools_max is not None and self.tools_max < 1:
+            raise ConfigError(
+                f"Profile(tools_max={self.tools_max}): must be 1 or more, or None for no limit"
+            )
+
+    def select_tools(self, tools: Sequence[Tool[..., Any]]) -> list[Tool[..., Any]]:
+        """Return the tools that pass, in their order.
+
+        Raises ConfigError if `include` names a tool that does not exist, or more than `tools_max`
+        tools pass.
+        """
+        check_patterns(self.include, [tool.name for tool in tools], "Profile")
+        selected = [tool for tool in tools if self.is_included(tool.name)]
+        if self.tools_max is not None and len(selected) > self.tools_max:
+            raise ConfigError(
+                f"Profile: {len(selected)} tools pass, and tools_max is {self.tools_max}: "
+                "narrow include or exclude, or raise tools_max"
+            )
+        return selected
+
+    def is_included(self, name: str) -> bool:
+        """Whether the profile has a tool of this name."""
+        return matches_patterns(name, self.include, self.exclude)
+
+
+def matches_patterns(name: str, include: Sequence[str], exclude: Sequence[str]) -> bool:
+    """Whether a name matches a pattern of `include` and none of `exclude`."""
+    included = any(fnmatchcase(name, pattern) for pattern in include)
+    return included and not any(fnmatchcase(name, pattern) for pattern in exclude)
+
+
+def check_patterns(patterns: Sequence[str], names: Collection[str], owner: str) -> None:
+    """Raise ConfigError if a pattern without wildcards is not the name of a tool.
+
+    It is probably misspelled, and would otherwise have no effect.
+    """
+    for pattern in patterns:
+        if pattern not in names and not set("*?[") & set(pattern):
+            raise ConfigError(
+                f"{owner} has no tool {pattern!r}.{suggest_names(pattern, sorted(names))}"
+            )

@@ -45,11 +45,10 @@ from windlass.tools.outcomes import (
     raise_program_exit,
 )
 from windlass.tools.process_calls import call_in_process
-from windlass.tools.profile import Profile
 from windlass.tools.results import clip_result
 from windlass.tools.run_context import ProgressRelay, RunContext
 from windlass.tools.schemas import ArgumentMismatch
-from windlass.tools.search import build_search_tools
+from windlass.tools.search import Profile, build_search_tools
 
 STOP_GRACE_S = 2.0
 """How long a tool that was asked to stop may take to do so."""

@@ -11,7 +11,7 @@ from proof.simulate import draw_plan, play_plan
 from windlass.core.audit.differences import OtherRules, ReplayDifference
 from windlass.core.audit.replay import replay
 from windlass.core.decide.next_move import decide
-from windlass.core.decide.repeating import REPEAT_NOTE
+from windlass.core.decide.scheduling import REPEAT_NOTE
 from windlass.core.errors import Fault
 from windlass.core.events import (
     RULES_VERSION,

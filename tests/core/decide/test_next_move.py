@@ -10,7 +10,7 @@ import pytest
 
 from facts import MODEL, PRICE, SESSION, Story, failed_attempt, make_call, make_charge, make_spec
 from windlass.core.decide.next_move import decide
-from windlass.core.decide.repeating import REPEAT_NOTE
+from windlass.core.decide.scheduling import REPEAT_NOTE
 from windlass.core.errors import Fault
 from windlass.core.events import (
     CallJudged,

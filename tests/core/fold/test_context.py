@@ -14,8 +14,8 @@ from windlass.core.events import (
     Reservation,
     SteeringTaken,
 )
-from windlass.core.fold.context import MASK_MIN, mask_saving
 from windlass.core.fold.run import fold
+from windlass.core.fold.steps import MASK_MIN, mask_saving
 from windlass.core.limits import Limits
 from windlass.core.messages import (
     AssistantMessage,

@@ -53,9 +53,8 @@ from windlass.core.messages import (
     ToolSpec,
 )
 from windlass.core.secrets import key_shapes
-from windlass.core.secrets.mask import Mask
+from windlass.core.secrets.mask import Mask, Secret, live_secret_values
 from windlass.core.secrets.mask_pieces import HELD_CHARS_MAX, PieceMask, TextStreamMask, ValueHeads
-from windlass.core.secrets.secret import Secret, live_secret_values
 from windlass.core.setup import ModelInfo, Setup
 from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, Modify, OutputMismatch
 

@@ -28,8 +28,8 @@ from windlass.testing.scripted_model import ReplyItems, ScriptedModel
 from windlass.tools.files.file_tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.function import NOT_DONE, Reconciliation, tool
-from windlass.tools.profile import Profile
 from windlass.tools.run_context import RunContext
+from windlass.tools.search import Profile
 from windlass.tools.toolbox import Toolbox
 
 PROMPT = "Order 1042 was charged twice. Pay the second charge back and write a report."

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from windlass.core.decide.reserving import estimate_tokens
-from windlass.core.fold.context import is_pinned, mask_saving
+from windlass.core.fold.steps import is_pinned, mask_saving
 from windlass.core.messages import (
     AssistantMessage,
     Message,

@@ -16,7 +16,6 @@ from windlass.core.decide.compacting import (
     plan_compaction,
 )
 from windlass.core.decide.lookups import plan_lookups
-from windlass.core.decide.repeating import REPEAT_NOTE, needs_repeat_note
 from windlass.core.decide.reserving import (
     CHARS_PER_TOKEN,
     BudgetDrawNeeded,
@@ -26,7 +25,13 @@ from windlass.core.decide.reserving import (
     reserve_request,
 )
 from windlass.core.decide.retrying import choose_model, explain_partial
-from windlass.core.decide.scheduling import WavePlan, explain_poison, plan_wave
+from windlass.core.decide.scheduling import (
+    REPEAT_NOTE,
+    WavePlan,
+    explain_poison,
+    needs_repeat_note,
+    plan_wave,
+)
 from windlass.core.errors import Fault
 from windlass.core.events import Outcome, StopReason
 from windlass.core.fold.phases import NEXT_ACTION

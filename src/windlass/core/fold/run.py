@@ -53,35 +53,31 @@ from windlass.core.fold.calls import (
     raise_illegal_fact,
     take_over_call,
 )
-from windlass.core.fold.context import (
-    apply_context_compacted,
-    apply_knowledge_recalled,
-    apply_lookups_planned,
-    apply_steering_given,
-    apply_steering_taken,
-    rebuild_view,
-)
 from windlass.core.fold.control import (
     MAIL_FACT_TYPES,
     advance_mail_cursor,
     apply_control_fact,
-    raise_setup,
-)
-from windlass.core.fold.phases import blame_call, find_fruitless, measure_progress
-from windlass.core.fold.queueing import (
     apply_prompt_withdrawn,
     apply_run_queued,
     note_start_key,
+    raise_setup,
     take_from_queue,
 )
+from windlass.core.fold.phases import blame_call, find_fruitless, measure_progress
 from windlass.core.fold.steps import (
     apply_attempt_failed,
     apply_attempt_started,
     apply_budget_allotted,
+    apply_context_compacted,
+    apply_knowledge_recalled,
+    apply_lookups_planned,
     apply_note_given,
     apply_reply_judged,
+    apply_steering_given,
+    apply_steering_taken,
     apply_step_proposed,
     current_run,
+    rebuild_view,
     settle_open_attempt,
 )
 from windlass.core.limits import RaisedLimits

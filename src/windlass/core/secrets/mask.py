@@ -2,11 +2,14 @@
 
 Invariant: a fact is masked once, before it is folded and written. So the state, the journal, the
 watchers and the model all hold the same text, and none of it is a secret.
+
+`Secret` is a key that cannot be printed by accident.
 """
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import cast, final
+from weakref import WeakValueDictionary
 
 from typing_extensions import override
 
@@ -14,7 +17,6 @@ from windlass.core.events import CallAnswered, Fact, SteeringGiven
 from windlass.core.messages import ToolSpec
 from windlass.core.secrets import key_shapes
 from windlass.core.secrets.fact_masks import FactMask, join_texts
-from windlass.core.secrets.secret import Secret
 from windlass.core.secrets.value_forms import (
     broken_forms,
     encoded_forms,
@@ -23,6 +25,50 @@ from windlass.core.secrets.value_forms import (
     squeeze_lines,
 )
 from windlass.core.setup import Setup
+
+
+@final
+class Secret:
+    """Holds a secret value. Only `reveal` returns it; `repr` and `str` do not show it."""
+
+    __slots__ = ("__weakref__", "_value")
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+        _live_secrets[id(self)] = self
+
+    def reveal(self) -> str:
+        """Return the value."""
+        return self._value
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    @override
+    def __repr__(self) -> str:
+        return "Secret(****)"
+
+    @override
+    def __reduce__(self) -> str:
+        raise TypeError("a Secret cannot be pickled")
+
+
+# Keyed by identity: of two equal secrets, one may be collected before the other.
+_live_secrets: WeakValueDictionary[int, Secret] = WeakValueDictionary()
+
+
+def live_secret_values() -> frozenset[str]:
+    """Return the values of all secrets that this process still holds. No log may show them."""
+    return frozenset(secret.reveal() for secret in tuple(_live_secrets.values()))
+
 
 VALUE_CHARS_MIN = 6
 """A shorter value would be found in ordinary words."""

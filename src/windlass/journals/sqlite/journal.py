@@ -23,10 +23,10 @@ from windlass.core.limits import Amount, Budget
 from windlass.core.session_summary import PagePlace, SessionQuery, SessionSummary
 from windlass.journals.codec import RecordProblem, first_hash
 from windlass.journals.leases import FileLeaseTable, HeldLease
+from windlass.journals.live.inbox import AppendNotifier
 from windlass.journals.live.socket_server import LiveSocketServer, SocketSender
 from windlass.journals.live.socket_watch import SocketSubscription
 from windlass.journals.mail_rules import MailLimits
-from windlass.journals.notifier import AppendNotifier
 from windlass.journals.record_rules import ShareChange
 from windlass.journals.saved_journal import SavedJournal
 from windlass.journals.session_rows import PendingAppend

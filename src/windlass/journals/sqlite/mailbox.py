@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
 from windlass.core.verdicts import QuestionRow
+from windlass.journals.live.inbox import AppendNotifier
 from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
-from windlass.journals.notifier import AppendNotifier
 from windlass.journals.sqlite import mail
 from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.file_watch import FileWatch

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias, cast
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from windlass.core.errors import ConfigError, ModelError
-from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.mask import Secret
 from windlass.models.cloud.signing import (
     REFRESH_BEFORE_S,
     SharedFetch,

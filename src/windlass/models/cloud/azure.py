@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from windlass.core.errors import ConfigError
-from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.mask import Secret
 from windlass.models.cloud.signing import (
     AccessToken,
     BearerSigner,

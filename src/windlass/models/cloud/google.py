@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.mask import Secret
 from windlass.environ import read_regular_file
 from windlass.models.cloud.signing import (
     AccessToken,

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Generic, TypeVar
 
 from windlass.core.errors import ConfigError, ModelError
-from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.mask import Secret
 from windlass.models.http.provider_errors import mask_keys
 
 REFRESH_BEFORE_S = 300.0

@@ -18,7 +18,7 @@ from typing_extensions import override
 from windlass.core.errors import ModelError
 from windlass.core.events import ReplyEnd, ReplyPiece, StreamOpened
 from windlass.core.messages import ContentPart, TextPart, UserMessage
-from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.mask import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.models.character_halves import HalfJoiner, replace_halves

@@ -23,7 +23,7 @@ from typing import IO, cast
 import msgspec
 
 from windlass.core.errors import ModelError
-from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.mask import Secret
 from windlass.models.http.provider_errors import mask_keys
 
 _SERVER_PROGRAM = Path(__file__).with_name("server.py")

@@ -15,8 +15,7 @@ from acp import RequestError
 from windlass.agent.agent import Agent
 from windlass.agent.call_previews import preview_call
 from windlass.agent.control import cancel, wait_for_change, wait_for_work
-from windlass.agent.options import build_mask
-from windlass.agent.parts import parts_of
+from windlass.agent.options import build_mask, parts_of
 from windlass.agent.runs import PAUSED_OUTCOMES, RELEASE_GRACE_S
 from windlass.core.errors import ModelRetry, NothingToDo, Outcome, SessionBusy, WindlassError
 from windlass.core.events import RunEnded

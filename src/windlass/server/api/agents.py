@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from windlass.agent.agent import Agent
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.core.disclosure import AgentPart
 from windlass.core.errors import WindlassError
 from windlass.core.limits import Amount, Budget, Limits

@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from windlass.agent.parts import parts_of
+from windlass.agent.options import parts_of
 from windlass.core.projection.project import apply_event
 from windlass.core.session_summary import SessionQuery, SessionSummary
 from windlass.server.access import Caller, TeamGrant

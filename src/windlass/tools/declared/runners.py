@@ -21,7 +21,6 @@ from windlass.core.errors import ModelRetry
 from windlass.core.text_clip import printable_line
 from windlass.environ import read_process_environment
 from windlass.tools.breaker import ToolUnavailable
-from windlass.tools.child_process import close_pipes, wait_for_exit
 from windlass.tools.declared.templates import (
     SECRET,
     Arguments,
@@ -31,6 +30,7 @@ from windlass.tools.declared.templates import (
     fill_text,
     fill_url,
 )
+from windlass.tools.process_calls import close_pipes, wait_for_exit
 from windlass.tools.web.guarded_http import open_checked, parse_web_url, resolve_host
 
 COMMAND_OUTPUT_BYTES_MAX = 1_000_000

@@ -23,7 +23,7 @@ from windlass.tools.mcp.entry_reader import (
     require_mapping,
 )
 from windlass.tools.mcp.oauth.settings import McpAuth, read_auth
-from windlass.tools.profile import matches_patterns
+from windlass.tools.search import matches_patterns
 
 ANSWER_BYTES_MAX = 16 * 2**20
 """The longest answer of a server that is read. A server could fill the memory otherwise."""

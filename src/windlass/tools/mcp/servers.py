@@ -50,9 +50,9 @@ from windlass.tools.mcp.oauth.grants import ShowPage
 from windlass.tools.mcp.oauth.tokens import McpTokenStore
 from windlass.tools.mcp.results import convert_call_result, convert_off_loop
 from windlass.tools.mcp.server_requests import ServerRequests
-from windlass.tools.profile import check_patterns
 from windlass.tools.results import error_text
 from windlass.tools.run_context import RunContext
+from windlass.tools.search import check_patterns
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, final
 from windlass.core.errors import ConfigError
 from windlass.core.text_clip import printable_line
 from windlass.logs import get_logger
-from windlass.tools.child_process import close_pipes, wait_for_exit
 from windlass.tools.helper_programs import absolute_entries
 from windlass.tools.mcp.config import ANSWER_BYTES_MAX, McpStdio
 from windlass.tools.mcp.message_bounds import bound_message, find_request_id
+from windlass.tools.process_calls import close_pipes, wait_for_exit
 from windlass.tools.processes import find_descendants
 
 if TYPE_CHECKING:
