@@ -77,6 +77,8 @@ class DriverSteps:
         driver = self._driver
         if not driver.is_connected:
             yield from self._endure_partition()
+        elif self._world.rewound != NOBODY and self._world.lock == self._me:
+            yield from self._recover()
         elif driver.place == "idle":
             yield from self._look_for_work()
         elif driver.place == "leased":
@@ -115,6 +117,8 @@ class DriverSteps:
         world = self._world
         if not self._is_needed(self._log[world.log].state):
             return
+        if world.rewound != NOBODY and self._bug != "rewound_run_resumed":
+            return  # It is in doubt: it cannot be leased.
         if world.is_quiet:
             yield self._step("has renewed its row for a lease time", self._driver, is_quiet=False)
         is_expired = world.lock != NOBODY and world.drivers[world.lock].has_expired
@@ -123,6 +127,18 @@ class DriverSteps:
             yield self._step_to("takes the lease", self._claim)
         elif self._is_server and is_expired and may_take and world.lock != self._me:
             yield self._step_to("takes the lease, which has expired", self._claim)
+
+    def _recover(self) -> Iterator[Step]:
+        """After a failover, write again what is lost, if this process knows what it was."""
+        driver = self._driver
+        rewound = self._world.rewound
+        knows_all = driver.log == rewound or driver.place in ("leaving", "lingering")
+        if knows_all or self._world.log == rewound:
+            restored = driver._replace(has_epoch=True)
+            text = "takes the lease again, and writes what was lost"
+            yield self._step(text, restored, log=rewound, rewound=NOBODY)
+        else:
+            yield self._step_to("has lost the session", self._free_lease)
 
     @property
     def _is_server(self) -> bool:
@@ -134,7 +150,7 @@ class DriverSteps:
         if world.lock != NOBODY and world.is_quiet:
             raise RuleViolation("a session was taken before its process could come back")
         other = world.drivers[1 - self._me]._replace(has_epoch=False)
-        claimed = self._change(DriverState("leased", has_epoch=True), lock=self._me)
+        claimed = self._change(DriverState("leased", has_epoch=True), lock=self._me, rewound=NOBODY)
         return claimed.with_driver(1 - self._me, other)
 
     def _is_needed(self, session: State) -> bool:
@@ -335,6 +351,7 @@ class DriverSteps:
         if self._bug == "confirm_skipped":
             return True
         has_lease = self._driver.is_connected and self._world.lock == self._me
+        has_lease = has_lease and self._world.rewound == NOBODY
         return has_lease and self._drives_last_opening()
 
     def _drives_last_opening(self) -> bool:

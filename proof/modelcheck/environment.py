@@ -14,6 +14,7 @@ from proof.modelcheck.world import DRIVER_NAMES, NOBODY, DriverState, Scenario, 
 from windlass.core.errors import NothingToDo, QuestionDecided
 from windlass.core.events import Fact, MailRefused, RunEnded
 from windlass.journals.mail_rules import AnswerPost, decide_question
+from windlass.journals.postgres.doubts import make_pause
 
 Step: TypeAlias = ModelStep[WorldState]
 
@@ -32,6 +33,7 @@ def environment_steps(scenario: Scenario, log: FactLog, state: WorldState) -> It
     if state.outages and state.lock != NOBODY:
         after = partial(_lose_server, state)
         yield ModelStep("the server", "is away for a minute", after, is_environment=True)
+    yield from _failover(scenario, log, state)
     if state.forgeries and log[state.log].state.is_waiting:
         after = partial(_forge, log, state)
         yield ModelStep("an intruder", "writes an answer", after, is_environment=True)
@@ -41,6 +43,37 @@ def environment_steps(scenario: Scenario, log: FactLog, state: WorldState) -> It
                 text = f"{'imports' if is_import else 'forks'} the first {at} records"
                 after = partial(_fork, log, state, at, is_import=is_import)
                 yield ModelStep("somebody", text, after, is_environment=True)
+
+
+def _failover(scenario: Scenario, log: FactLog, state: WorldState) -> Iterator[Step]:
+    """A standby takes over; after a lease time, a run that no driver has restored is paused."""
+    if state.lost_tails and state.rewound == NOBODY:
+        for at in range(1, log[state.log].seq + 1):
+            after = partial(_lose_tail, log, state, at)
+            text = f"takes over with the first {at} records"
+            yield ModelStep("a standby", text, after, is_environment=True)
+    holder = None if state.lock == NOBODY else state.drivers[state.lock]
+    if state.rewound != NOBODY and (holder is None or not holder.is_connected):
+        after = partial(_settle_doubt, scenario, log, state)
+        yield ModelStep("a process", "pauses the run as possibly rewound", after)
+
+
+def _lose_tail(log: FactLog, state: WorldState, at: int) -> WorldState:
+    """All leases are void, and the session is in doubt."""
+    first, second = (driver._replace(has_epoch=False) for driver in state.drivers)
+    return state._replace(
+        drivers=(first, second),
+        log=log.rewind(state.log, at),
+        rewound=state.log,
+        lost_tails=state.lost_tails - 1,
+    )
+
+
+def _settle_doubt(scenario: Scenario, log: FactLog, state: WorldState) -> WorldState:
+    """Pause the run by the store's own rule, and free the session."""
+    facts = () if scenario.bug == "rewound_run_not_paused" else make_pause(log[state.log].state)
+    paused = log.append(state.log, "rewound", facts) if facts else state.log
+    return state._replace(log=paused, rewound=NOBODY, lock=NOBODY, opener=NOBODY)
 
 
 def _acceptance(scenario: Scenario, log: FactLog, state: WorldState) -> Iterator[Step]:

@@ -131,6 +131,10 @@ class FactLog:
             proposal = StepProposed(AssistantMessage((TextPart("Done."),)), "end")
         return (AttemptStarted(state.steps + 1, 1, "m", _RESERVED), proposal)
 
+    def rewind(self, number: int, at: int) -> int:
+        """Return a session without its records after one of them."""
+        return self._find_node(State(SESSION), (), self._nodes[number].facts[:at])
+
     def fork(self, number: int, at: int, *, is_import: bool) -> int:
         """Return a fork of a session at a record, made by the real code."""
         key = ("fork", number, at, is_import)

@@ -21,4 +21,6 @@ PlantedBug = Literal[
     "forged_answer_believed",
     "accepted_beside_a_driver",
     "prompt_left_behind",
+    "rewound_run_resumed",
+    "rewound_run_not_paused",
 ]

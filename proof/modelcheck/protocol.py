@@ -45,6 +45,7 @@ class LeaseProtocol:
             cuts=scenario.cuts,
             stops=scenario.stops,
             outages=scenario.outages,
+            lost_tails=scenario.lost_tails,
             releases=scenario.releases,
             forks=scenario.forks,
             forgeries=scenario.forgeries,
@@ -65,6 +66,8 @@ class LeaseProtocol:
         session = self.log[state.log].state
         row = state.question
         if row is not None and row.decision is not None and not row.is_settled:
+            return False
+        if state.rewound != NOBODY:
             return False
         at_rest = not session.is_active or session.is_paused or session.is_waiting
         # A prompt waits until the run before it has ended.

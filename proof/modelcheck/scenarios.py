@@ -21,6 +21,9 @@ SCENARIOS: Mapping[str, Scenario] = {
     "stop and mail": Scenario(has_call=False, posters=((_TALK,), (_ANY,)), stops=1),
     # The server is away for longer than a lease time; a connection that blinks; both.
     "outage": Scenario(outages=1, cuts=1, crashes=1, can_stop_in_call=False),
+    # A standby takes over that lacks any of the last records; the driver lives, or dies with it.
+    "lost tail": Scenario(lost_tails=1, crashes=1, can_stop_in_call=False),
+    "lost tail and cut": Scenario(lost_tails=1, cuts=1, can_stop_in_call=False),
     # A run that is moved off its driver, at the moment of a crash, a cut or another message.
     "move": Scenario(
         posters=((("release",),), (("release", "cancel"),)), crashes=1, cuts=1, checks_token=True
@@ -112,6 +115,12 @@ PLANTED: Mapping[PlantedBug, Scenario] = {
     ),
     "prompt_left_behind": Scenario(
         is_queued=True, has_call=False, posters=((("cancel",),),), bug="prompt_left_behind"
+    ),
+    "rewound_run_resumed": Scenario(
+        lost_tails=1, crashes=1, can_stop_in_call=False, bug="rewound_run_resumed"
+    ),
+    "rewound_run_not_paused": Scenario(
+        lost_tails=1, crashes=1, can_stop_in_call=False, bug="rewound_run_not_paused"
     ),
 }
 """The smallest scenario in which each bug shows."""

@@ -63,6 +63,9 @@ class WorldState(NamedTuple):
     outages: int = 0
     is_quiet: bool = False
     """Whether the server is back for less than a lease time: what has expired is not taken."""
+    lost_tails: int = 0
+    rewound: int = NOBODY
+    """After a failover: the session as it was acknowledged, until it is restored or paused."""
     releases: int = 0
     forks: int = 0
     forgeries: int = 0
@@ -92,6 +95,8 @@ class Scenario:
     """How often a process is stopped until its lease has expired, and continues later."""
     outages: int = 0
     """How often the server is away for longer than a lease time, for everybody."""
+    lost_tails: int = 0
+    """How often a standby takes over that lacks any number of the last records."""
     releases: int = 0
     forks: int = 0
     forgeries: int = 0

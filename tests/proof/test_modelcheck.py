@@ -39,6 +39,8 @@ SMALL = (
     "stop",
     "stop in a call",
     "outage",
+    "lost tail",
+    "lost tail and cut",
     "file",
     "poison",
     "fork",
@@ -73,11 +75,13 @@ FINDINGS = [
     ("forged_answer_believed", "no person has allowed"),
     ("accepted_beside_a_driver", "a run was queued beside the driver that has the session"),
     ("prompt_left_behind", "a message is never taken"),
+    ("rewound_run_resumed", "the effect of one call happened twice"),
+    ("rewound_run_not_paused", "the effect of one call happened twice"),
 ]
 """The planted bugs, and the rule that each of them breaks."""
 
 
-@pytest.mark.contract("D4", "D5", "D8", "F3", "J2", "L14")
+@pytest.mark.contract("D4", "D5", "D8", "F3", "F9", "J2", "L14")
 @pytest.mark.parametrize("name", SMALL)
 def test_every_state_of_a_small_scenario_keeps_the_rules(name: str) -> None:
     found = explore(LeaseProtocol(SCENARIOS[name]))
