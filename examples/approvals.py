@@ -29,11 +29,11 @@ async def main(path: Path) -> None:
     with SqliteJournal(path) as journal:
         agent = crane(journal, call("lift", {"tonnes": 2}))
         waiting = await agent.run("Lift two tonnes.", session="monday")
-        print(waiting.outcome, [(each.call.name, each.arguments) for each in waiting.questions])
+        print(waiting.outcome, [(each.tool, each.arguments) for each in waiting.questions])
     with SqliteJournal(path) as journal:  # Days later, in another process.
         agent = crane(journal, "Two tonnes are up.")
         for each in waiting.questions:
-            answer = agent.answer("monday", each.call.id, Allow(), digest=each.digest, by="ann")
+            answer = agent.answer("monday", each.call_id, Allow(), digest=each.digest, by="ann")
             print((await answer).text)
 
 

@@ -34,8 +34,8 @@ async def main() -> None:
     agent = Agent(MODEL or ScriptedModel(script), tools=tools, gate=ask())
     result = await agent.run(f"Book a berth for the Vesta at {url}", session="berth")
     for each in result.questions:
-        print("asked about", each.call.name, each.arguments["element"])
-        result = await agent.answer("berth", each.call.id, Allow(), digest=each.digest)
+        print("asked about", each.tool, each.arguments["element"])
+        result = await agent.answer("berth", each.call_id, Allow(), digest=each.digest)
     print(result.text)
     server.close()
 

@@ -28,13 +28,13 @@ RUN_BUDGETS: Mapping[str, float] = {
     "functions of a served run": 796,  # aim: 520
     "files of a served run": 152,  # aim: 105
     "Python calls of a step": 930,
-    "modules of a first run": 135,  # aim: 120
+    "modules of a first run": 137,  # aim: 120
 }
 """What a run costs: a prompt, a call of a tool, a text. A first run has a prompt and a text."""
 
 SHAPE_BUDGETS: Mapping[str, float] = {
-    "lines": 135_200,
-    "modules": 719,
+    "lines": 136_000,
+    "modules": 726,
     "import lines, %": 9.1,  # aim: 6.5
     "functions used in one place, %": 29.4,  # aim: 24
     "longest chain of imports": 46,  # aim: 30
@@ -42,10 +42,10 @@ SHAPE_BUDGETS: Mapping[str, float] = {
 }
 
 PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
-    "agent": (8_510, 37),
+    "agent": (8_620, 37),
     "cli": (13_500, 84),
     "client": (680, 4),
-    "core": (15_900, 80),
+    "core": (16_080, 83),
     "evaluation": (6_050, 28),
     "fleet": (1_340, 7),
     "gates": (4_190, 24),
@@ -60,7 +60,7 @@ PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
     "runtime": (4_680, 17),
     "server": (23_000, 117),
     "telemetry": (1_130, 8),
-    "testing": (5_800, 27),
+    "testing": (5_860, 27),
     "tools": (16_250, 85),
     "windlass": (1_790, 9),
 }

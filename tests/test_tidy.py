@@ -52,6 +52,7 @@ SAME_PREFIX_MAX = 2
 ARCHITECTURE_LINES_MAX = 230
 
 SMALL_MODULES = {
+    "windlass.core.event_json",  # above the union of events, whose module is full
     "windlass.models.lazy_providers",  # only another module can read its lazy names
     "windlass.server.lazy_sockets",  # as above
     # A command of the command line is a module, which is imported when the command is run.

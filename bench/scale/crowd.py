@@ -135,7 +135,7 @@ async def _measure_answers(
 
 
 async def _waiting_calls(journal: SqliteJournal, names: list[str]) -> list[str]:
-    return [open_questions(fold(name, await journal.read(name)))[0].call.id for name in names]
+    return [open_questions(fold(name, await journal.read(name)))[0].call_id for name in names]
 
 
 async def _measure_followers(journal: SqliteJournal, path: Path, count: int) -> ScaleRow:

@@ -91,7 +91,7 @@ async def look_up(path: Path, sessions: int) -> dict[str, TimeTaken]:
         async def answer() -> None:
             name = next(names)
             questions = open_questions(fold(name, await journal.read(name)))
-            await agent.answer(name, questions[0].call.id, Allow())
+            await agent.answer(name, questions[0].call_id, Allow())
 
         return {
             "first page of the list, 50": await usual_time(journal.sessions, ROUNDS),

@@ -193,7 +193,7 @@ class WorkerLife:
         if self._rolls.random() < 0.1:
             await self._try_act("given up", agent.abandon, session)
             return
-        calls = [question.call.id for question in await self._open_questions(session)]
+        calls = [question.call_id for question in await self._open_questions(session)]
         if calls:
             verdict = Allow() if self._rolls.random() < 0.7 else Deny("not today")
             await self._try_act("answered", agent.answer, session, calls[0], verdict)

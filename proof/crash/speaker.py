@@ -179,7 +179,7 @@ def _choose_message(state: State, chance: random.Random) -> Mail:
         question = chance.choice(questions)
         verdict = chance.choice((Allow("a person"), Deny("no")))
         return AnswerMail(
-            run=run, call_id=question.call.id, digest=question.digest, verdict=verdict
+            run=run, call_id=question.call_id, digest=question.digest, verdict=verdict
         )
     if state.is_paused and chance.random() < 0.7:  # noqa: PLR2004 - mostly
         return ContinueMail(run=run)

@@ -24,7 +24,7 @@ from windlass.core.mail import (
     SteerMail,
 )
 from windlass.core.messages import TextPart
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.verdicts import Allow, Deny
 from windlass.runtime.running_calls import PROCESS_TURN, SuspectTurn
 from windlass.testing.clock import VirtualClock
@@ -127,14 +127,14 @@ async def answer_by_mail(outside: OutsideWorld, waiting: tuple[Question, ...]) -
     for question in waiting:
         message = AnswerMail(
             run=state.run.number if state.run else 0,
-            call_id=question.call.id,
+            call_id=question.call_id,
             digest=question.digest,
             verdict=reply_to_question(outside, question),
-            session=question.session,
+            session=question.session if question.session != state.session else "",
         )
         key = f"answer {len(outside.posted)}"
         await post_letter(outside, message, key)
-        await answer_second(outside, question.session or outside.plan.session, question)
+        await answer_second(outside, question.session, question)
 
 
 async def answer_second(outside: OutsideWorld, session: str, question: Question) -> None:
@@ -142,10 +142,10 @@ async def answer_second(outside: OutsideWorld, session: str, question: Question)
     journal = SimJournal(outside, ProcessPower())
     reply = Deny("rather not") if len(outside.told) % 2 else Allow("why not")
     try:
-        await answer(journal, session, question.call.id, reply, digest=question.digest, by="eve")
+        await answer(journal, session, question.call_id, reply, digest=question.digest, by="eve")
     except QuestionDecided as decided:
-        outside.told.append((session, question.call.id, decided.decision))
+        outside.told.append((session, question.call_id, decided.decision))
     except NothingToDo:
         return  # The run has ended.
     else:
-        outside.problems.append(f"G6: a second answer to {question.call.id} was accepted")
+        outside.problems.append(f"G6: a second answer to {question.call_id} was accepted")

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from proof.simulate.outside import OutsideWorld, PersonReply
 from proof.simulate.plan_calls import CallPlan, ReplyJudgement
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.verdicts import Allow, AllowAlways, Ask, Deny, Modify, PersonAnswer, Verdict
 from windlass.ports import Clock, GateRequest
 
@@ -127,7 +127,7 @@ def reply_to_question(outside: OutsideWorld, question: Question) -> PersonAnswer
     """Return the answer of a person, and record it."""
     number = call_number(question.arguments)
     reply = _planned_reply(outside, question, number)
-    outside.replies.append(PersonReply(question.call.id, number, not isinstance(reply, Deny)))
+    outside.replies.append(PersonReply(question.call_id, number, not isinstance(reply, Deny)))
     return reply
 
 
@@ -136,7 +136,7 @@ def _planned_reply(outside: OutsideWorld, question: Question, number: int) -> Pe
         # The call in question may be one that undoes another.
         seen = (*outside.effects, *outside.undone)
         keys = (effect.key for effect in seen if effect.number == number)
-        if any(key.endswith(f"/{question.call.id}") for key in keys):
+        if any(key.endswith(f"/{question.call_id}") for key in keys):
             return Deny("I checked: it was done")
         return Allow("I checked: it was not done")
     match outside.call_plan(number).answer:
@@ -147,7 +147,7 @@ def _planned_reply(outside: OutsideWorld, question: Question, number: int) -> Pe
         case "always":
             return AllowAlways()
         case "always_tool":
-            return AllowAlways(question.call.name)
+            return AllowAlways(question.tool)
         case "modify" if "number" not in question.arguments:
             # The plan is that of another call with this number. A task and code stay as they are.
             return Allow("a person")

@@ -32,7 +32,8 @@ from windlass.core.errors import (
 )
 from windlass.core.events import Event, Fact, RunReleased
 from windlass.core.fold.run import apply_fact, fold
-from windlass.core.result import Question, RunFailed, RunResult
+from windlass.core.question import Question
+from windlass.core.result import RunFailed, RunResult
 from windlass.core.state import State
 from windlass.journals.memory import MemoryJournal
 from windlass.runtime.running_calls import PROCESS_TURN, SuspectTurn
@@ -260,8 +261,8 @@ async def _answer_one(
     """Answer one question through the agent that goes on with the run."""
     outside = played.outside
     question = _pick_question(played, waiting)
-    session = question.session or played.plan.session
-    call_id = question.call.id
+    session = question.session
+    call_id = question.call_id
     reply = reply_to_question(outside, question)
     if outside.call_plan(call_number(question.arguments)).mistaken:
         with suppress(ConfigError):
@@ -280,8 +281,8 @@ async def _answer_from_outside(
     journal = SimJournal(outside, power)
     while waiting:
         question = _pick_question(played, waiting)
-        session = question.session or played.plan.session
-        call_id = question.call.id
+        session = question.session
+        call_id = question.call_id
         reply = reply_to_question(outside, question)
         if outside.call_plan(call_number(question.arguments)).mistaken:
             with suppress(ConfigError):

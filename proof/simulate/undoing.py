@@ -99,7 +99,7 @@ async def _undo_further(agent: Agent[str], outside: OutsideWorld) -> None:
     elif waiting := await list_undecided(outside.store, state):
         question = waiting[0]
         reply = reply_to_question(outside, question)
-        asker = question.session or session
-        await agent.answer(asker, question.call.id, reply, digest=question.digest)
+        asker = question.session
+        await agent.answer(asker, question.call_id, reply, digest=question.digest)
     else:
         await agent.resume(session)

@@ -135,8 +135,9 @@ if TYPE_CHECKING:
         nest_events as nest_events,
         project_events as project_events,
     )
+    from windlass.core.event_json import parse_event as parse_event
+    from windlass.core.question import Question as Question
     from windlass.core.projection.runs import (
-        OpenQuestion as OpenQuestion,
         RunStatus as RunStatus,
         RunView as RunView,
     )
@@ -153,7 +154,6 @@ if TYPE_CHECKING:
         FailedByModel as FailedByModel,
         FailedByOutput as FailedByOutput,
         FailedByTools as FailedByTools,
-        Question as Question,
         OutputMissing as OutputMissing,
         RunFailed as RunFailed,
         RunResult as RunResult,
@@ -208,6 +208,7 @@ LAZY_MODULES: LazyModules = {
         "ConfigError JournalCorrupt JournalFailed ModelError ModelRetry NothingToDo "
         "QuestionDecided RunUnfinished SessionBusy SetupDrifted WindlassError WorkspaceMissing"
     ),
+    "windlass.core.event_json": "parse_event",
     "windlass.core.events": (
         "AttemptDiscarded AttemptFailed AttemptRetrying AttemptStarted BudgetAllotted "
         "CallAnswered CallDelta CallFinished CallJudged CallLate CallProgress CallStarted "
@@ -228,12 +229,13 @@ LAZY_MODULES: LazyModules = {
         "SteeringEntry"
     ),
     "windlass.core.projection.project": "apply_event nest_events project_events",
-    "windlass.core.projection.runs": "OpenQuestion RunStatus RunView",
+    "windlass.core.projection.runs": "RunStatus RunView",
     "windlass.core.projection.streaming": "StreamingReply",
     "windlass.core.projection.view": "CallView NestedView Projection ReplyEntry",
+    "windlass.core.question": "Question",
     "windlass.core.result": (
         "FailedByBug FailedByJournal FailedByModel FailedByOutput FailedByTools OutputMissing "
-        "Question RunFailed RunResult"
+        "RunFailed RunResult"
     ),
     "windlass.core.secrets.mask": "Mask",
     "windlass.core.setup": (

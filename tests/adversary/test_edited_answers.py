@@ -33,7 +33,7 @@ async def ask() -> tuple[Agent, str, str]:
         ScriptedModel(script), tools=[pay], gate=FixedGate(Ask("May it?")), journal=journal
     )
     (question,) = (await agent.run("Pay.", session="s")).questions
-    return agent, question.call.id, question.digest
+    return agent, question.call_id, question.digest
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from windlass.agent.answering import answer
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.events import CallAnswered, CallJudged, CallStarted, Fact, MailRefused
 from windlass.core.mail import AnswerMail
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.setup import digest
 from windlass.core.verdicts import (
     CLOCK,
@@ -185,7 +185,7 @@ async def test_an_answer_of_the_service_runs_at_a_worker_with_public_keys(place:
     """D3: a worker cannot sign, and believes what the service signed."""
     question, worker = await ask_once(place.open_worker())
     service = place.open_service()
-    await answer(service, "s", question.call.id, Allow(), digest=question.digest, by="ann")
+    await answer(service, "s", question.call_id, Allow(), digest=question.digest, by="ann")
     result = await worker.resume("s")
     assert (result.text, done) == ("Done.", ["hi"])
     (answered,) = await facts_of(service, CallAnswered)
@@ -203,7 +203,7 @@ async def test_an_answer_without_the_private_key_is_refused_in_words(place: Plac
     question, _ = await ask_once(worker)
     for reply in (Allow(), Deny("no"), AllowAlways(), Modify({"text": "x"}, "changed")):
         with pytest.raises(ConfigError, match="through its API"):
-            await answer(worker, "s", question.call.id, reply, digest=question.digest)
+            await answer(worker, "s", question.call_id, reply, digest=question.digest)
     assert await worker.read_mail("s", "control") == []
 
 
@@ -212,13 +212,13 @@ async def test_an_answer_that_is_inserted_by_sql_does_not_run(place: Place, sign
     """D3: it is refused on record, and the question is open again."""
     worker = place.open_worker()
     question, agent = await ask_once(worker)
-    message = AnswerMail(run=1, call_id=question.call.id, digest=question.digest, verdict=Allow())
+    message = AnswerMail(run=1, call_id=question.call_id, digest=question.digest, verdict=Allow())
     await place.insert_answer("s", message, signature)
     assert (await agent.resume("s")).questions
     assert done == []
     (refused,) = await facts_of(worker, MailRefused)
     assert "not signed by a service" in refused.reason
-    await answer(place.open_service(), "s", question.call.id, Allow(), by="ann")
+    await answer(place.open_service(), "s", question.call_id, Allow(), by="ann")
     assert (await agent.resume("s")).text == "Done."
     assert done == ["hi"]
 
@@ -237,7 +237,7 @@ async def test_an_answer_that_is_forged_as_a_record_does_not_run(
 
     def add_answer(records: list[dict[str, Any]]) -> None:
         at = drop_suspension(records)
-        call_id = question.call.id
+        call_id = question.call_id
         records.append(forge(CallAnswered(call_id, Allow(), question.digest, "ann", at=at)))
         if starts:
             records.append(forge(CallStarted(call_id, "key", name, at=at)))
@@ -254,7 +254,7 @@ async def test_a_verdict_that_is_forged_is_judged_again(place: Place) -> None:
 
     def allow(records: list[dict[str, Any]]) -> None:
         at = drop_suspension(records)
-        records[-1] = forge(CallJudged(question.call.id, Allow("rule"), at=at))
+        records[-1] = forge(CallJudged(question.call_id, Allow("rule"), at=at))
 
     await place.rewrite("s", allow)
     assert (await agent.resume("s")).questions
@@ -278,8 +278,8 @@ async def test_a_write_that_its_tool_calls_undone_is_judged_again(place: Place) 
 
     def start(records: list[dict[str, Any]]) -> None:
         at = drop_suspension(records)
-        records[-1] = forge(CallJudged(question.call.id, Allow("rule"), at=at))
-        records.append(forge(CallStarted(question.call.id, "key", "late", at=at)))
+        records[-1] = forge(CallJudged(question.call_id, Allow("rule"), at=at))
+        records.append(forge(CallStarted(question.call_id, "key", "late", at=at)))
 
     await place.rewrite("s", start)
     assert (await agent.resume("s")).questions
@@ -290,7 +290,7 @@ async def answer_and_stop(place: Place, reply: PersonAnswer) -> tuple[Agent, Pos
     """Let a service answer, and the driver die once the answer is on record."""
     worker = place.open_worker()
     question, agent = await ask_once(worker)
-    await answer(place.open_service(), "s", question.call.id, reply, by="ann")
+    await answer(place.open_service(), "s", question.call_id, reply, by="ann")
     await agent.resume("s")
     done.clear()
 
@@ -349,10 +349,10 @@ async def test_a_signed_answer_counts_for_its_own_session_and_call(place: Place)
     worker = place.open_worker()
     service = place.open_service()
     question, _ = await ask_once(worker, session="other")
-    await answer(service, "other", question.call.id, Allow(), by="ann")
+    await answer(service, "other", question.call_id, Allow(), by="ann")
     (letter,) = await worker.read_mail("other", "control")
     mine, agent = await ask_once(worker)
-    assert (mine.call.id, mine.digest) == (question.call.id, question.digest)
+    assert (mine.call_id, mine.digest) == (question.call_id, question.digest)
     assert isinstance(letter.message, AnswerMail)
     await place.insert_answer("s", letter.message, letter.signature)
     await place.ask("UPDATE {0}.mail SET at = $1", letter.at)
@@ -364,7 +364,7 @@ async def test_a_forged_always_allows_nothing_in_a_later_run(place: Place) -> No
     """G6, D3: and a signed one still does."""
     worker = place.open_worker()
     question, agent = await ask_once(worker)
-    await answer(place.open_service(), "s", question.call.id, AllowAlways(), by="ann")
+    await answer(place.open_service(), "s", question.call_id, AllowAlways(), by="ann")
     await agent.resume("s")
     again = asking_agent(worker, [call("send", {"text": "hi"})], say("Done."))
     assert (await again.run("Again.", session="s")).text == "Done."
@@ -407,7 +407,7 @@ async def test_a_worker_denies_a_question_that_expired(place: Place) -> None:
     agent = Agent(model, tools=[send], gate=gate, journal=worker)
     (question,) = (await agent.run("Send it.", session="s")).questions
     early = AnswerMail(
-        run=1, call_id=question.call.id, digest=question.digest, verdict=EXPIRED_DENIAL
+        run=1, call_id=question.call_id, digest=question.digest, verdict=EXPIRED_DENIAL
     )
     with pytest.raises(NothingToDo):
         await worker.post_mail("s", early, by=CLOCK)
@@ -430,7 +430,7 @@ async def test_an_answer_reaches_a_sub_agent_with_its_signature(place: Place) ->
     agent = Agent(model, tools=[helper.as_tool()], gate=gate, journal=worker)
     (question,) = (await agent.run("Go.", session="s")).questions
     service = place.open_service()
-    await answer(service, question.session, question.call.id, Allow(), by="ann")
+    await answer(service, question.session, question.call_id, Allow(), by="ann")
     assert (await agent.resume("s")).text == "Done."
     assert done == ["hi"]
     assert await worker.verify(question.session) == []
@@ -502,7 +502,7 @@ async def test_keys_rotate_without_losing_a_record_or_an_answer(
     old = place.open_service()
     await old.put_record("token", "t", b"a", 0)
     question, _ = await ask_once(place.open_worker())
-    await answer(old, "s", question.call.id, Allow(), by="ann")
+    await answer(old, "s", question.call_id, Allow(), by="ann")
     place.key_file = tmp_path / "next.pem"
     old_key, place.public_key = place.public_key, make_signing_key(place.key_file)
     both = place.open(ServiceKeys(verify_keys=[old_key, place.public_key]))

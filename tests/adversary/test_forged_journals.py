@@ -152,7 +152,7 @@ async def test_a_run_whose_last_records_were_cut_is_not_resumed(path: Path) -> N
     with SqliteJournal(path) as journal:
         agent = asking_agent(journal, [call("send", {"text": "hi"})])
         first = await agent.run("Send it.", session="s")
-        call_id = first.questions[0].call.id
+        call_id = first.questions[0].call_id
         agent = asking_agent(journal, [call("send", {"text": "again"})])
         await agent.answer("s", call_id, Allow(), by="ann")
         assert done == ["hi"]
@@ -171,7 +171,7 @@ async def test_an_always_in_a_run_that_has_ended_is_not_believed(path: Path) -> 
     with SqliteJournal(path) as journal:
         agent = asking_agent(journal, [call("send", {"text": "hi"})], say("Done."))
         first = await agent.run("Send it.", session="s")
-        await agent.answer("s", first.questions[0].call.id, Allow(), by="ann")
+        await agent.answer("s", first.questions[0].call_id, Allow(), by="ann")
         assert done == ["hi"]
 
     def grant_always(records: list[dict[str, Any]]) -> None:
@@ -219,7 +219,7 @@ async def test_the_mark_outside_knows_of_an_answer_at_once(path: Path) -> None:
         copy = path.with_name("copy.db")
         change(path, f"VACUUM INTO '{copy}'")
         await append_facts(journal, "t", note_facts(1, 1))
-        await agent.answer("s", first.questions[0].call.id, Allow(), by="ann")
+        await agent.answer("s", first.questions[0].call_id, Allow(), by="ann")
         with SqliteJournal(copy) as older:
             assert "older than it was" in str(await older.check())
 

@@ -247,7 +247,7 @@ async def test_what_a_person_allowed_is_not_asked_again_under_other_rules(
     journal = MemoryJournal()
     first = Agent(one_letter(), tools=[send], gate=ask(), journal=journal, clock=clock)
     (question,) = (await first.run("Go.", session="s")).questions
-    await answer(journal, "s", question.call.id, Modify({"to": "bob"}, "him"), clock=clock)
+    await answer(journal, "s", question.call_id, Modify({"to": "bob"}, "him"), clock=clock)
     gate = RuleGate([], default="ask")
     second = Agent(ScriptedModel(["Done."]), tools=[send], gate=gate, journal=journal, clock=clock)
     assert (await second.resume("s", consent=True)).completed
@@ -426,7 +426,7 @@ async def test_a_fork_does_not_run_what_was_allowed_once(clock: VirtualClock) ->
         return Agent(model, tools=[send], gate=ask(), journal=journal, clock=clock)
 
     (question,) = (await agent([call("send", {"to": "ann"})]).run("Go.", session="s")).questions
-    await answer(journal, "s", question.call.id, Modify({"to": "bob"}, "him"), clock=clock)
+    await answer(journal, "s", question.call_id, Modify({"to": "bob"}, "him"), clock=clock)
     assert (await agent("Done.").resume("s")).completed
     facts = await journal.read("s")
     (answered,) = [fact.seq for fact in facts if isinstance(fact, CallAnswered)]
@@ -435,7 +435,7 @@ async def test_a_fork_does_not_run_what_was_allowed_once(clock: VirtualClock) ->
     assert (result.outcome, sent) == ("suspended", [("bob", 0)])
     (again,) = result.questions
     assert again.arguments == {"to": "bob"}
-    assert (await agent("Done.").answer(copy, again.call.id, Allow())).completed
+    assert (await agent("Done.").answer(copy, again.call_id, Allow())).completed
     assert sent == [("bob", 0)] * 2
 
 
@@ -520,14 +520,14 @@ async def test_of_two_answers_at_once_one_counts(tmp_path: Path) -> None:
     agent = Agent(one_letter(), tools=[send], gate=ask(), journal=one)
     (question,) = (await agent.run("Go.", session="s")).questions
     answers = [
-        answer(journal, "s", question.call.id, reply, digest=question.digest)
+        answer(journal, "s", question.call_id, reply, digest=question.digest)
         for journal, reply in ((one, Allow()), (two, Deny("no")))
     ]
     outcomes = await asyncio.gather(*answers, return_exceptions=True)
     raised = [out for out in outcomes if isinstance(out, BaseException)]
     assert all(isinstance(out, SessionBusy | NothingToDo) for out in raised)
     with pytest.raises(NothingToDo):
-        await answer(two, "s", question.call.id, Allow())
+        await answer(two, "s", question.call_id, Allow())
     await agent.resume("s")
     facts = await one.read("s")
     assert sum(isinstance(fact, CallAnswered) for fact in facts) == 1
@@ -545,9 +545,9 @@ async def test_an_answer_is_not_for_the_next_question(clock: VirtualClock) -> No
     script = [[call("send", {"to": "ann"})], [call("send", {"to": "bob"})], "Done."]
     agent = Agent(ScriptedModel(script), tools=[send], gate=ask(), journal=journal, clock=clock)
     (first,) = (await agent.run("Go.", session="s")).questions
-    (second,) = (await agent.answer("s", first.call.id, Allow(), digest=first.digest)).questions
+    (second,) = (await agent.answer("s", first.call_id, Allow(), digest=first.digest)).questions
     with pytest.raises(ConfigError):
-        await answer(journal, "s", second.call.id, Allow(), digest=first.digest, clock=clock)
+        await answer(journal, "s", second.call_id, Allow(), digest=first.digest, clock=clock)
     with pytest.raises(NothingToDo):
-        await answer(journal, "s", first.call.id, Allow(), digest=first.digest, clock=clock)
+        await answer(journal, "s", first.call_id, Allow(), digest=first.digest, clock=clock)
     assert sent == [("ann", 0)]

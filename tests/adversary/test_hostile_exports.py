@@ -59,7 +59,7 @@ async def approved_session() -> MemoryJournal:
     agent = make_agent(journal, [[call("send", {"to": "mallory"})]])
     result = await agent.run("Go.", session="s", caller="admin", context={"role": "admin"})
     (question,) = result.questions
-    await answer(journal, "s", question.call.id, Allow(), digest=question.digest, by="victim")
+    await answer(journal, "s", question.call_id, Allow(), digest=question.digest, by="victim")
     return journal
 
 
@@ -74,7 +74,7 @@ async def test_an_approval_in_the_file_runs_nothing(gate: object) -> None:
     assert sent == []
     (question,) = result.questions
     assert question.arguments == {"to": "mallory"}
-    result = await agent.answer("s", question.call.id, Allow(), digest=question.digest)
+    result = await agent.answer("s", question.call_id, Allow(), digest=question.digest)
     assert (result.outcome, sent) == ("completed", ["mallory"])
     assert replay("s", await victim.read("s")).is_same
 
@@ -102,7 +102,7 @@ async def test_a_grant_in_the_file_grants_nothing() -> None:
     journal = MemoryJournal()
     agent = make_agent(journal, [[call("send", {"to": "ann"})], "Done."])
     (question,) = (await agent.run("Go.", session="s")).questions
-    await agent.answer("s", question.call.id, AllowAlways("send(*)"))
+    await agent.answer("s", question.call_id, AllowAlways("send(*)"))
     assert fold("s", await journal.read("s")).grants
     victim = await import_copy(journal)
     sent.clear()
@@ -162,7 +162,7 @@ async def test_addresses_that_were_typed_elsewhere_were_not_typed_here() -> None
     agent = make_agent(victim, ["Done."], gate=Recorder())
     result = await agent.resume("s", consent=True)
     (question,) = result.questions
-    await agent.answer("s", question.call.id, Allow(), digest=question.digest)
+    await agent.answer("s", question.call_id, Allow(), digest=question.digest)
     await make_agent(victim, [[call("send", {"to": "x"})], "Done."], gate=Recorder()).run(
         "More.", session="s"
     )

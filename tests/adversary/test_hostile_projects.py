@@ -17,7 +17,7 @@ from windlass.cli.status import StatusLine
 from windlass.cli.terminal import Keyboard
 from windlass.cli.trust import show_project
 from windlass.core.errors import ConfigError
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.environ import find_secrets
 from windlass.gates.policy_file import load_policy, parse_policy
 from windlass.knowledge.skills import SKILLS_MAX, Skills

@@ -134,7 +134,7 @@ async def test_whoever_answers_from_elsewhere_leaves_no_secret_of_the_environmen
     agent = Agent(letter(), tools=[send], gate=gate, journal=journal, clock=clock)
     (question,) = (await agent.run("Go.", session="s")).questions
     reply = Deny(f"not with {KEY}")
-    await answer(journal, "s", question.call.id, reply, by=KEY, clock=clock)
+    await answer(journal, "s", question.call_id, reply, by=KEY, clock=clock)
     assert not holds(await journal.read("s"), KEY)
 
 
@@ -154,7 +154,7 @@ async def test_an_answer_from_elsewhere_carries_no_secret_of_the_agent_in(
     agent = make_agent(model)
     (question,) = (await agent.run("Go.", session="s")).questions
     # The text has no known shape, and is not in the environment: only the agent knows it.
-    await answer(journal, "s", question.call.id, Deny(f"not with {KEY}"), by=KEY, clock=clock)
+    await answer(journal, "s", question.call_id, Deny(f"not with {KEY}"), by=KEY, clock=clock)
     if not same_agent:
         model = ScriptedModel(["Done."])
         agent = make_agent(model)

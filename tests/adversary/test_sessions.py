@@ -144,7 +144,7 @@ async def _answerer(journal: SqliteJournal) -> None:
     agent = Agent(model, tools=[send], gate=FixedGate(Ask("May it?")), journal=journal)
     held = await agent.run("Go.", session=SESSION)
     user_id: Broken = 42
-    await agent.answer(SESSION, held.questions[0].call.id, Allow(), by=user_id)
+    await agent.answer(SESSION, held.questions[0].call_id, Allow(), by=user_id)
 
 
 @pytest.mark.realtime
@@ -174,8 +174,8 @@ async def test_an_answer_that_is_none_is_refused_and_the_question_stays(verdict:
     agent = Agent(model, tools=[send], gate=FixedGate(Ask("May it?")))
     held = await agent.run("Go.", session=SESSION)
     with pytest.raises((ConfigError, TypeError)):
-        await agent.answer(SESSION, held.questions[0].call.id, verdict)
-    done = await agent.answer(SESSION, held.questions[0].call.id, Allow())
+        await agent.answer(SESSION, held.questions[0].call_id, verdict)
+    done = await agent.answer(SESSION, held.questions[0].call_id, Allow())
     assert done.outcome == "completed"
 
 
@@ -198,7 +198,7 @@ async def test_an_answer_after_the_clock_was_set_back(clock: VirtualClock) -> No
     agent = Agent(model, tools=[send], gate=gate, clock=watch)
     held = await agent.run("Go.", session=SESSION)
     watch.ahead_s = 0.0
-    done = await agent.answer(SESSION, held.questions[0].call.id, Allow())
+    done = await agent.answer(SESSION, held.questions[0].call_id, Allow())
     assert done.outcome == "completed"
 
 
@@ -216,7 +216,7 @@ async def test_whoever_takes_over_second_is_refused(action: str) -> None:
         agent = Agent(ScriptedModel(["Done."]), tools=[send], gate=gate, journal=slow)
         if action == "resume":
             return await agent.resume(SESSION, on_event=seen.append)
-        call_id = held.questions[0].call.id
+        call_id = held.questions[0].call_id
         return await agent.answer(SESSION, call_id, Allow(), on_event=seen.append)
 
     ends = await asyncio.gather(take_over(), take_over(), return_exceptions=True)
@@ -344,7 +344,7 @@ async def test_the_limits_of_whoever_goes_on_are_kept() -> None:
     limits = Limits(steps=2)
     agent = Agent(model, tools=[send], gate=gate, journal=journal, limits=limits)
     try:
-        result = await agent.answer(SESSION, held.questions[0].call.id, Allow())
+        result = await agent.answer(SESSION, held.questions[0].call_id, Allow())
     except ForOperator:
         return  # To say that the set-up drifted is as good.
     assert result.steps <= 2

@@ -14,8 +14,7 @@ from windlass.cli.question_prompt import QuestionPrompt
 from windlass.cli.screen import Screen
 from windlass.cli.status import StatusLine
 from windlass.cli.terminal import Keyboard
-from windlass.core.messages import ToolCall
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.text_clip import reveal_line
 from windlass.core.verdicts import Allow
 from windlass.tools.files.file_tools import file_tools
@@ -92,7 +91,7 @@ async def test_the_difference_of_a_file_is_shown_and_not_approved_unseen(tmp_pat
     prompt = QuestionPrompt(Screen(page), cast("StatusLine", status), cast("Keyboard", keyboard))
     prompt.use_tools(box.specs, box.preview)
     arguments: dict[str, object] = {"path": "notes.txt", "content": "line 0\nline\u200b 1\r\n"}
-    question = Question(ToolCall("c1", "write", ""), arguments, "May it write?", "")
+    question = Question("s", "c1", "write", arguments, "May it write?", "")
     assert await prompt(question) == Allow("person")
     first, _, whole = page.getvalue().partition("lines are not shown yet: press s")
     assert "as things are now: 'notes.txt' would be replaced. It can be undone.\n" in first

@@ -312,7 +312,7 @@ async def test_a_question_waits_for_days_and_another_agent_goes_on(clock: Virtua
     await asyncio.sleep(86_400)
     with ScriptedModel(["Two."]) as model:
         other = Agent(model, tools=[add], gate=gate, journal=store, clock=clock)
-        result = await other.answer(first.session_id, question.call.id, Allow(), by="ann")
+        result = await other.answer(first.session_id, question.call_id, Allow(), by="ann")
     assert (result.outcome, result.text) == ("completed", "Two.")
     assert result.duration_s < 1
 

@@ -16,6 +16,7 @@ from windlass import (
     Ask,
     ConfigError,
     Deny,
+    Limits,
     Modify,
     NothingToDo,
     Question,
@@ -23,10 +24,11 @@ from windlass import (
     tool,
 )
 from windlass.core.events import CallAnswered, CallJudged, CallStarted
-from windlass.gates.presets import ask
+from windlass.gates.presets import allow_all, ask, read_only
 from windlass.gates.rules import Rule, RuleGate
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.ports import Gate
 from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call
 
 sent: list[str] = []
@@ -68,7 +70,7 @@ async def test_an_approver_is_asked_and_the_run_goes_on(clock: VirtualClock) -> 
     result = await agent.run("Write to them.")
     assert (result.outcome, result.gated) == ("completed", True)
     assert sent == ["ann"]
-    assert [one.call.name for one in asked] == ["send", "send"]
+    assert [one.tool for one in asked] == ["send", "send"]
     assert result.duration_s < 1, "the run's clock stands still while a person thinks"
     assert clock.elapsed_s >= 3_600
 
@@ -99,9 +101,9 @@ async def test_an_approver_that_is_not_async_is_asked_one_question_after_the_oth
     asked = list[str]()
 
     def ask_person(question: Question) -> bool:
-        asked.append(f"begin {question.call.id}")
+        asked.append(f"begin {question.call_id}")
         time.sleep(0.05)
-        asked.append(f"end {question.call.id}")
+        asked.append(f"end {question.call_id}")
         return True
 
     calls = [call("send", {"to": name}) for name in ("ada", "bob", "eve")]
@@ -155,7 +157,7 @@ async def test_an_approver_may_leave_it_open(clock: VirtualClock) -> None:
     assert [one.arguments for one in result.questions] == [{"to": "bob"}]
     assert sent == []
     (left,) = result.questions
-    result = await agent.answer("s", left.call.id, Allow(), digest=left.digest, by="ann")
+    result = await agent.answer("s", left.call_id, Allow(), digest=left.digest, by="ann")
     assert (result.outcome, sent) == ("completed", ["bob", "ann"])
 
 
@@ -180,9 +182,9 @@ async def test_always_is_for_the_session_and_for_what_it_says(clock: VirtualCloc
     journal = MemoryJournal()
     agent = Agent(three_letters(), tools=[send], gate=ask(), journal=journal, clock=clock)
     result = await agent.run("Write.", session="s")
-    result = await agent.answer("s", result.questions[0].call.id, AllowAlways(), by="ann")
+    result = await agent.answer("s", result.questions[0].call_id, AllowAlways(), by="ann")
     assert [one.arguments for one in result.questions] == [{"to": "bob"}], "ann was for ann alone"
-    result = await agent.answer("s", result.questions[0].call.id, Allow())
+    result = await agent.answer("s", result.questions[0].call_id, Allow())
     assert result.completed, "the third letter goes to ann again"
     facts = await journal.read("s")
     verdicts = [type(fact.verdict) for fact in facts if isinstance(fact, CallJudged)]
@@ -196,7 +198,7 @@ async def test_always_may_hold_for_a_pattern(clock: VirtualClock) -> None:
     journal = MemoryJournal()
     agent = Agent(three_letters(), tools=[send], gate=ask(), journal=journal, clock=clock)
     result = await agent.run("Write.", session="s")
-    call_id = result.questions[0].call.id
+    call_id = result.questions[0].call_id
     with pytest.raises(ConfigError):
         await agent.answer("s", call_id, AllowAlways("send(bob)"))
     with pytest.raises(ConfigError):
@@ -209,7 +211,7 @@ async def test_always_never_lifts_a_denial(clock: VirtualClock) -> None:
     rules = [Rule("deny", "send(bob)"), Rule("ask", "send")]
     agent = Agent(three_letters(), tools=[send], gate=RuleGate(rules), clock=clock)
     result = await agent.run("Write.", session="s")
-    result = await agent.answer("s", result.questions[0].call.id, AllowAlways("send(*)"))
+    result = await agent.answer("s", result.questions[0].call_id, AllowAlways("send(*)"))
     assert (result.completed, sent) == (True, ["ann", "ann"])
 
 
@@ -219,9 +221,9 @@ async def test_an_answer_is_for_the_arguments_that_were_shown(clock: VirtualCloc
     result = await agent.run("Write.", session="s")
     (question,) = result.questions
     with pytest.raises(ConfigError, match="other arguments"):
-        await agent.answer("s", question.call.id, Allow(), digest="forged")
+        await agent.answer("s", question.call_id, Allow(), digest="forged")
     assert sent == []
-    result = await agent.answer("s", question.call.id, Allow(), digest=question.digest)
+    result = await agent.answer("s", question.call_id, Allow(), digest=question.digest)
     assert sent == ["ann"]
 
 
@@ -233,7 +235,7 @@ async def test_a_question_may_be_about_other_arguments(clock: VirtualClock) -> N
     result = await agent.run("Write.", session="s")
     (question,) = result.questions
     assert question.arguments == {"to": "the team"}
-    await agent.answer("s", question.call.id, Allow(), digest=question.digest)
+    await agent.answer("s", question.call_id, Allow(), digest=question.digest)
     assert sent == ["the team"]
 
 
@@ -269,12 +271,12 @@ async def test_the_journal_alone_is_enough_to_answer(clock: VirtualClock) -> Non
     script = [[call("send", {"to": "bob"}), call("send", {"to": "ann"})], "Done."]
     agent = Agent(ScriptedModel(script), tools=[send], gate=ask(), journal=journal, clock=clock)
     first, second = (await agent.run("Write.", session="s")).questions
-    left = await answer(journal, "s", first.call.id, Deny("no"), by="ann")
-    assert [one.call.id for one in left] == [second.call.id]
-    assert await answer(journal, "s", second.call.id, Allow(), digest=second.digest) == ()
+    left = await answer(journal, "s", first.call_id, Deny("no"), by="ann")
+    assert [one.call_id for one in left] == [second.call_id]
+    assert await answer(journal, "s", second.call_id, Allow(), digest=second.digest) == ()
     assert sent == []
     with pytest.raises(NothingToDo):
-        await answer(journal, "s", second.call.id, Allow())
+        await answer(journal, "s", second.call_id, Allow())
     result = await agent.resume("s")
     assert (result.completed, sent) == (True, ["ann"])
 
@@ -300,7 +302,7 @@ async def test_a_run_that_is_driven_is_answered_by_mail(clock: VirtualClock) -> 
 async def test_a_person_may_change_the_arguments(clock: VirtualClock) -> None:
     agent = Agent(three_letters(), tools=[send], gate=ask(), clock=clock)
     result = await agent.run("Write.", session="s")
-    call_id = result.questions[0].call.id
+    call_id = result.questions[0].call_id
     with pytest.raises(ConfigError, match="do not fit"):
         await agent.answer("s", call_id, Modify({"to": 7}, "?"))
     await agent.answer("s", call_id, Modify({"to": "carl"}, "to carl instead"))
@@ -329,7 +331,7 @@ async def test_another_process_answers_and_the_call_runs_once(tmp_path: Path) ->
     with SqliteJournal(path) as journal:
         agent = Agent(three_letters(), tools=[send], gate=ask(), journal=journal)
         (question,) = (await agent.run("Write.", session="s")).questions
-    asked = [str(path), question.call.id, question.digest]
+    asked = [str(path), question.call_id, question.digest]
     program = [sys.executable, "-c", ANSWERING, *asked]
     assert (await asyncio.to_thread(subprocess.run, program, check=False)).returncode == 0
     again = await asyncio.to_thread(subprocess.run, program, check=False, capture_output=True)
@@ -352,7 +354,7 @@ async def test_the_answer_of_an_approver_is_mail_like_any_other(clock: VirtualCl
     journal = MemoryJournal(now=clock.now)
 
     async def approve(question: Question) -> Deny:
-        await answer(journal, "s", question.call.id, Allow(), by="ann")
+        await answer(journal, "s", question.call_id, Allow(), by="ann")
         return Deny("rather not")
 
     model = ScriptedModel([[call("send", {"to": "bob"})], "Done."])
@@ -371,3 +373,39 @@ async def test_the_answer_of_an_approver_is_mail_like_any_other(clock: VirtualCl
     assert (await alone.run("Write.", session="t")).completed
     (fact,) = [fact for fact in await journal.read("t") if isinstance(fact, CallAnswered)]
     assert (fact.by, fact.mail) == ("approver", 1)
+
+
+@pytest.mark.contract("G6")
+@pytest.mark.parametrize("gate", [None, allow_all()], ids=["no gate", "allow_all"])
+async def test_a_tool_that_asks_is_asked_about_whatever_the_gate_allows(gate: Gate | None) -> None:
+    sent: list[str] = []
+
+    @tool(ask=True, question="Send it to {to}?")
+    def send(to: str) -> str:
+        sent.append(to)
+        return "sent"
+
+    @tool
+    def note(text: str) -> str:
+        return text
+
+    calls = [call("note", {"text": "a"}), call("send", {"to": "ann"})]
+    again = [call("send", {"to": "ann"}), call("send", {"to": "bob"})]
+    with ScriptedModel([calls, again, "Done."]) as model:
+        agent = Agent(model, tools=[send, note], gate=gate, limits=Limits(usd=1))
+        result = await agent.run("Go.", session="s")
+        [question] = result.questions
+        assert (question.tool, question.question, sent) == ("send", "Send it to ann?", [])
+        # What a person allows for the rest of the session is not asked again.
+        result = await agent.answer("s", question.call_id, AllowAlways("send(*)"))
+    assert (result.outcome, sent, result.cost) == ("completed", ["ann", "ann", "bob"], 0)
+
+
+async def test_a_tool_that_asks_lifts_no_denial() -> None:
+    @tool(ask=True)
+    def send(to: str) -> str:
+        return "sent"
+
+    with ScriptedModel([call("send", {"to": "ann"}), "Done."]) as model:
+        result = await Agent(model, tools=[send], gate=read_only()).run("Go.")
+    assert (result.outcome, result.questions) == ("completed", ())

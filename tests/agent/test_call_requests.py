@@ -27,7 +27,7 @@ from windlass import (
 from windlass.core.events import Fact
 from windlass.core.fold.run import fold
 from windlass.core.mail import PauseMail
-from windlass.core.messages import ToolCall, ToolSpec
+from windlass.core.messages import ToolSpec
 from windlass.gates.presets import allow_all, read_only
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import ModelRequest
@@ -336,7 +336,7 @@ async def test_a_question_of_a_call_goes_to_the_approver_of_the_run(clock: Virtu
     @tool(effect="read")
     async def look(context: RunContext[None]) -> str:
         assert context.call is not None
-        question = Question(ToolCall("q", "look"), {}, "Which?", "", is_live=True)
+        question = Question("s", "q", "look", {}, "Which?", "", is_live=True)
         given.append(await context.call.ask_person(question))
         return "looked"
 

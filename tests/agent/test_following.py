@@ -61,7 +61,7 @@ async def test_a_session_that_nobody_drives_is_told_and_left(clock: VirtualClock
     assert await seen(other, "s", after=len(facts) - 1) == [facts[-1]]
     assert isinstance(facts[-1], SteeringGiven)
     (question,) = held.questions
-    await agent.answer("s", question.call.id, Allow())
+    await agent.answer("s", question.call_id, Allow())
     assert isinstance((await seen(other, "s"))[-1], RunEnded)
 
 

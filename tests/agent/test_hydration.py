@@ -200,7 +200,7 @@ async def test_a_question_about_it_waits_and_the_run_goes_on(clock: VirtualClock
     assert (held.outcome, world.asked) == ("suspended", [])
     (question,) = held.questions
     assert question.arguments == {"url": "https://example.org/"}
-    result = await agent("Alike.").answer("s", question.call.id, Allow())
+    result = await agent("Alike.").answer("s", question.call_id, Allow())
     assert result.text == "Alike."
     assert sorted(world.asked) == ["a.txt", "https://example.org/"]
 

@@ -53,7 +53,7 @@ def send(to: str) -> str:
 
 
 def approve_all(question: Question) -> bool:
-    return question.call.name == "send"
+    return question.tool == "send"
 
 
 def deny_all(_: Question) -> bool:

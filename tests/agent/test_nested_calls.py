@@ -204,7 +204,7 @@ async def test_what_would_be_asked_is_denied_with_the_advice_to_call_the_tool_di
     till, heard, asked = Till(), list[ToolResult](), list[str]()
 
     def approve(question: Any) -> bool:
-        asked.append(question.call.name)
+        asked.append(question.tool)
         return True
 
     with ScriptedModel([run_code([("pay", {"amount": 6})]), "Done."]) as model:
@@ -221,7 +221,7 @@ async def test_what_a_person_granted_to_the_run_is_allowed_in_code() -> None:
     till, heard = Till(), list[ToolResult]()
 
     def approve(question: Any) -> Any:
-        return AllowAlways(question.call.name)
+        return AllowAlways(question.tool)
 
     script = [call("pay", {"amount": 1}), run_code([("pay", {"amount": 6})]), "Done."]
     with ScriptedModel(script) as model:
@@ -250,7 +250,7 @@ async def test_labels_of_what_code_called_are_labels_of_its_result() -> None:
     # In code it would have to be asked about, so it is denied; the direct call is a question.
     assert [one.kind for one in heard] == ["value", "value", "denied"]
     assert result.outcome == "suspended"
-    assert [one.call.name for one in result.questions] == ["post"]
+    assert [one.tool for one in result.questions] == ["post"]
     state = fold("s", await journal.read("s"))
     assert {"untrusted", "private"} <= state.labels
     assert dict(state.sources)["private"] == "python (c1_0)"

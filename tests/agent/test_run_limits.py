@@ -43,7 +43,7 @@ async def test_the_limits_of_a_run_hold_for_the_next_driver() -> None:
         assert waiting.outcome == "suspended"
         # Another driver, whose agent has the default limits of 25 steps.
         second = Agent(model, **options)
-        call_id = waiting.questions[0].call.id
+        call_id = waiting.questions[0].call_id
         ended = await second.answer("s", call_id, Allow())
         assert (ended.outcome, ended.steps) == ("max_steps", 2)
 

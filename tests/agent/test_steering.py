@@ -119,7 +119,7 @@ async def test_a_run_that_waits_for_a_person_keeps_it(clock: VirtualClock) -> No
         await agent.steer("s", "Make it blue.")
         assert (await journal.read("s"))[-1].__class__ is SteeringGiven
         (question,) = held.questions
-        result = await agent.answer("s", question.call.id, Allow())
+        result = await agent.answer("s", question.call_id, Allow())
     assert result.text == "Blue it is."
     assert said(model.prompts[1]) == ["Go.", "Make it blue."]
 

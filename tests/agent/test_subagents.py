@@ -187,7 +187,7 @@ async def test_parallel_delegations_share_what_is_left(clock: VirtualClock) -> N
 async def test_with_nothing_left_nothing_is_begun(clock: VirtualClock) -> None:
     """B2: and a price that is not known is no free ride."""
     known = ScriptedModel([], info=ModelInfo("scripted:clerk", price=PRICED))
-    unknown = ScriptedModel([], name="scripted:unknown")
+    unknown = ScriptedModel([], info=ModelInfo("scripted:unknown"))
     clerks = [Agent(unknown, name="one"), Agent(known, name="two", summary_model=unknown)]
     info = ModelInfo("scripted:boss", price=PRICED, output_max=100)
     tasks = [call(name, {"task": "Go."}) for name in ("one", "two")]
@@ -304,7 +304,7 @@ async def test_a_question_that_nobody_answers_waits_for_a_person(clock: VirtualC
     result = await make_boss(call("clerk", {"task": "Build."})).run("Go", session="s")
     assert (result.outcome, bench.done) == ("suspended", [])
     (question,) = result.questions
-    assert (question.session, question.agents) == ("s/c1_0", ("the first agent", "clerk"))
+    assert (question.session, question.chain) == ("s/c1_0", ("the first agent", "clerk"))
     result = await make_boss().resume("s")
     assert (result.outcome, bench.done) == ("suspended", [])
 
@@ -323,7 +323,7 @@ async def test_all_questions_below_are_asked_and_an_answer_fits_one(clock: Virtu
     assert set(asking) == {"s/c1_0", "s/c1_1"}
     wrong, right = asking.values()
     answer = AnswerMail(
-        run=1, call_id=wrong.call.id, digest=right.digest, verdict=Allow(), session=wrong.session
+        run=1, call_id=wrong.call_id, digest=right.digest, verdict=Allow(), session=wrong.session
     )
     with pytest.raises(ConfigError, match="other arguments"):
         await journal.post_mail("s", answer, by="ann")
@@ -356,7 +356,7 @@ async def test_its_own_question_goes_to_its_own_approver_if_its_caller_has_none(
     bench, asked = Bench(), list[str]()
 
     async def person(question: Question) -> Allow:
-        asked.append(question.call.name)
+        asked.append(question.tool)
         return Allow()
 
     clerk_model = model(call("build", {"part": "jib"}), "Built.")

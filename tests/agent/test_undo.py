@@ -157,8 +157,8 @@ async def test_the_gate_judges_each_undo_and_a_question_waits_for_a_person() -> 
     with pytest.raises(RunUnfinished):
         await agent.run("More.", session="s")
     first, second = waiting.questions
-    await agent.answer("s", first.call.id, Allow())
-    result = await agent.answer("s", second.call.id, Allow())
+    await agent.answer("s", first.call_id, Allow())
+    result = await agent.answer("s", second.call_id, Allow())
     assert result.completed
     assert hotel.booked == []
 
@@ -354,7 +354,7 @@ async def test_an_interrupted_undo_that_a_person_does_not_repeat_is_never_made_a
     with suppress(PowerCut, RunFailed):
         await agent.with_journal(DeadAtResult(journal)).undo("s")
     waiting = await agent.resume("s")
-    assert [question.call.name for question in waiting.questions] == ["undo_book"]
+    assert [question.tool for question in waiting.questions] == ["undo_book"]
     with pytest.raises(RunFailed, match="1 of 1 calls could not be undone"):
         await agent.answer("s", "u2_0", Deny("I looked: the room is free"))
     with pytest.raises(NothingToDo):
@@ -377,10 +377,10 @@ async def test_an_answer_that_was_accepted_before_its_process_died_lets_the_undo
     [question] = (await agent.resume("s")).questions
     with pytest.raises(PowerCut):  # The store has the answer, and the driver does not open the run.
         await agent.with_journal(PowerCutJournal(journal, at=1)).answer(
-            "s", question.call.id, Deny("I looked: the room is free")
+            "s", question.call_id, Deny("I looked: the room is free")
         )
     with pytest.raises(QuestionDecided):
-        await agent.answer("s", question.call.id, Allow())
+        await agent.answer("s", question.call_id, Allow())
     with pytest.raises(RunFailed, match="1 of 1 calls could not be undone"):
         await agent.resume("s")
     answers = [fact for fact in await journal.read("s") if isinstance(fact, CallAnswered)]
@@ -516,7 +516,7 @@ async def test_an_agent_asks_before_it_undoes_as_before_it_writes(tmp_path: Path
     await Agent(ScriptedModel(script), tools=tools, journal=journal).run("Go.", session="s")
     asking = Agent(ScriptedModel([]), tools=tools, journal=journal, gate=ask())
     waiting = await asking.undo("s")
-    assert [question.call.name for question in waiting.questions] == ["undo_write"]
+    assert [question.tool for question in waiting.questions] == ["undo_write"]
     facts = await journal.read("s")
     opening = [type(fact) for fact in facts if isinstance(fact, RunStarted | UndoPlanned)]
     assert opening == [RunStarted, RunStarted, UndoPlanned]

@@ -13,7 +13,6 @@ from windlass.cli.question_prompt import QuestionPrompt
 from windlass.cli.screen import Screen
 from windlass.cli.status import StatusLine
 from windlass.cli.terminal import Keyboard
-from windlass.core.messages import ToolCall
 
 NAMED = [{"const": "a", "title": "One"}, {"const": "b", "title": "Two"}]
 FORM = {
@@ -87,8 +86,8 @@ class QuietStatus:
 async def answer(keyboard: Typist, **more: Any) -> tuple[Any, str]:
     page = io.StringIO()
     prompt = QuestionPrompt(Screen(page), cast("StatusLine", QuietStatus()), keyboard)
-    call = ToolCall("c1.question1", "mcp_elicitation")
-    question = Question(call, {"nights": 2}, "MCP server 'trips' asks: Where?", "d", **more)
+    call = ("s", "c1.question1", "mcp_elicitation")
+    question = Question(*call, {"nights": 2}, "MCP server 'trips' asks: Where?", "d", **more)
     return await prompt(question), page.getvalue()
 
 

@@ -137,7 +137,7 @@ def test_a_run_reads_from_top_to_bottom() -> None:
         ([AttemptFailed(Fault("server", "503: busy"))], "! 503: busy"),
         ([AttemptFailed(Fault("server", "503: busy")), asked(1, 2)], "! 503: busy, retrying"),
         ([RunEnded("max_steps", "25 steps")], "✗ max steps: 25 steps"),
-        ([RunSuspended(("c1_0",))], "! waiting for your answer"),
+        ([RunSuspended()], "! waiting for your answer"),
         (
             [RunResumed(("tool x is new",))],
             "· resumed where the journal ends (changed since: tool x is…",
@@ -185,7 +185,7 @@ def test_a_run_that_is_paused_waits_for_no_answer() -> None:
     events = number_facts(
         [RunStarted(1, (TextPart("Go."),)), RunPaused(by="ann"), RunReleased("paused")]
     )
-    lines = shown(*events, RunSuspended(()))
+    lines = shown(*events, RunSuspended())
     assert "· ann paused the run" in lines
     assert not any("waiting for your answer" in line for line in lines)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cli_types import Cli, approval_in
+from windlass import RunResult
 from windlass.cli.exit_codes import NOTHING, USAGE, WAITS
 from windlass.testing import FaultServer
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_answer, text_chunk
@@ -97,13 +98,15 @@ def test_the_result_as_json(cli: Cli, server: FaultServer) -> None:
     server.add_answers(text_answer("Done."))
     done = cli(*RUN, "go", "--output-format", "json")
     told = json.loads(done.stdout)
-    assert {key: told[key] for key in ("type", "outcome", "exit_code", "text", "model")} == {
+    assert {key: told[key] for key in ("type", "outcome", "text", "session", "run")} == {
         "type": "result",
         "outcome": "completed",
-        "exit_code": 0,
         "text": "Done.",
-        "model": "openai-chat:m",
+        "session": told["session"],
+        "run": 1,
     }
+    assert told["charges"][0]["model"] == "openai-chat:m"
+    assert RunResult.from_json(done.stdout).to_json() == done.stdout.strip()
     assert (told["usage"]["input"], told["steps"], told["questions"]) == (12, 1, [])
 
 

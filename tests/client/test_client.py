@@ -19,7 +19,7 @@ from windlass.client import (
     Snapshot,
 )
 from windlass.core.events import RunEnded, RunStarted, TextDelta
-from windlass.core.projection.runs import OpenQuestion
+from windlass.core.question import Question
 from windlass.core.verdicts import Allow, Deny
 from windlass.gates import ask
 from windlass.testing import ScriptedModel, call, pause, say
@@ -72,7 +72,7 @@ def test_a_run_is_started_watched_and_found() -> None:
 def test_questions_are_listed_and_answered() -> None:
     async def scene(_running: RunningService, client: AsyncClient) -> None:
         started = await client.start("Send two.")
-        waiting: list[OpenQuestion] = []
+        waiting: list[Question] = []
         async for _ in client.watch(started.session, follow=True):
             waiting = (await client.list_questions()).questions
             if len(waiting) == 2:

@@ -81,7 +81,7 @@ def test_a_run_that_waits_says_for_what() -> None:
     result = build_result(story.state, recorded=True)
     assert result.outcome == "suspended"
     (question,) = result.questions
-    assert (question.call.id, question.question, question.expires_at) == ("a", "May I?", 99.0)
+    assert (question.call_id, question.question, question.expires_at) == ("a", "May I?", 99.0)
     assert question.arguments == {"to": "ann"}
     assert question.digest == digest({"to": "ann"})
 

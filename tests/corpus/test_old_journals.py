@@ -126,7 +126,7 @@ async def go_on(journal: Journal) -> None:
     world = World()
     (question,) = open_questions(fold(ASKED, await journal.read(ASKED)))
     agent = agent_of(journal, ["It is sent."], world)
-    result = await agent.answer(ASKED, question.call.id, Allow(), by="ann")
+    result = await agent.answer(ASKED, question.call_id, Allow(), by="ann")
     assert (result.text, world.done) == ("It is sent.", [f"{ASKED}/c1_0"])
     for session in (WRITING, READING):
         world = World()

@@ -348,7 +348,7 @@ async def test_a_question_of_a_sub_agent_is_answered_at_the_root(store: LiveStor
         assert result.outcome == "suspended"
         (question,) = result.questions
         left = await windlass.answer(
-            pair.there, SESSION, question.call.id, Allow(), digest=question.digest, by="ann"
+            pair.there, SESSION, question.call_id, Allow(), digest=question.digest, by="ann"
         )
         assert left == ()
         result = await make_boss(pair.there, ["Done."], ["Sent."]).resume(SESSION)

@@ -262,7 +262,7 @@ async def test_questions_wait_or_are_answered() -> None:
         ORDERS[:1],
         name="asks",
         scorers=[asked_before("refund")],
-        answer=lambda question: Allow() if question.call.name == "refund" else Deny("no"),
+        answer=lambda question: Allow() if question.tool == "refund" else Deny("no"),
     )
     assert statuses(answered) == {"order-1": ["passed"]}
     assert shop.refunds == [1]

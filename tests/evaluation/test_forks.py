@@ -35,7 +35,7 @@ async def record_session(journal: Any, session: str = "sold", **options: Any) ->
     result = await agent.run("Refund order 7.", session=session)
     while result.questions:
         question = result.questions[0]
-        result = await agent.answer(session, question.call.id, AllowAlways())
+        result = await agent.answer(session, question.call_id, AllowAlways())
     await agent.aclose()
     assert result.completed
     return shop

@@ -52,7 +52,7 @@ async def record_of(reply: Any = answer_order, case: Case = CASE, **options: Any
     result = await agent.run(case.prompt, session="s")
     while result.questions and answer is not None:
         question = result.questions[0]
-        result = await agent.answer("s", question.call.id, answer)
+        result = await agent.answer("s", question.call_id, answer)
     await agent.aclose()
     return TrialRecord(case, "s", await journal.read("s"))
 

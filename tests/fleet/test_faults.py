@@ -122,7 +122,7 @@ async def test_no_activity_is_held_while_a_run_waits_for_a_person(
 
         await fleet.wait_for(is_idle)
         question = waiting.questions[0]
-        await windlass.answer(fleet.journal, handle.session, question.call.id, Allow())
+        await windlass.answer(fleet.journal, handle.session, question.call_id, Allow())
         if is_told:
             assert await fleet.engine.nudge(handle.session)
         assert await fleet.result(handle.session) == "completed"

@@ -36,7 +36,7 @@ async def start_waiting_run(fleet: Fleet, agent: Agent[str], session: str) -> st
     handle = await fleet.start(agent, session=session)
     result = await handle.result()
     assert result.outcome == "suspended"
-    return result.questions[0].call.id
+    return result.questions[0].call_id
 
 
 async def answer(fleet: Fleet, session: str, call_id: str) -> None:

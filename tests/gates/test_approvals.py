@@ -118,7 +118,7 @@ async def test_the_approver_of_a_run_is_not_asked_for_people() -> None:
     assert question.approvals == (Approval(people=2),)
     for answer in (AllowAlways(), Allow(), Deny("no")):
         with pytest.raises((ConfigError, AnswerNotQualified), match=r"each time|no person"):
-            await agent.answer(held.session_id, question.call.id, answer)
+            await agent.answer(held.session_id, question.call_id, answer)
 
 
 def make_agent(journal: GivenJournal) -> Agent[str]:

@@ -79,7 +79,7 @@ async def test_a_person_is_asked_about_what_is_left_and_that_is_what_runs(
         assert "Redacted in command." in question.question
         assert RAN == []
         result = await agent.answer(
-            held.session_id, question.call.id, AllowAlways(), digest=question.digest
+            held.session_id, question.call_id, AllowAlways(), digest=question.digest
         )
     assert (result.text, RAN) == ("In.", ["login [redacted]"] * 2)
     assert "sk-" not in repr([one for one in result.messages if isinstance(one, ToolResults)])

@@ -311,7 +311,7 @@ async def test_a_person_may_be_asked_whether_to_do_it_again() -> None:
     with ScriptedModel(["Sent twice."]) as model:
         tools, rules = Asking(ledger), LoopPolicy(on_unknown="ask")
         agent = Agent(model, tools=tools, journal=journal, rules=rules)
-        result = await agent.answer(name, question.call.id, Allow(), by="ann")
+        result = await agent.answer(name, question.call_id, Allow(), by="ann")
     assert (result.text, ledger.done) == ("Sent twice.", ["old/c1_0", f"{name}/c1_0"])
     assert replay(name, await journal.read(name)).is_same
 

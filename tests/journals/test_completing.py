@@ -160,8 +160,8 @@ async def test_a_run_that_waits_is_answered_and_ended_from_outside(clock: Virtua
     agent = _agent(store, clock, wanted, wanted, gate=FixedGate(ask))
     assert (await agent.run("Go.", session=SESSION)).outcome == "suspended"
     (question,) = (await agent.run("Go.", session="other")).questions
-    assert await windlass.answer(store, "other", question.call.id, Deny("no"), clock=clock) == ()
+    assert await windlass.answer(store, "other", question.call_id, Deny("no"), clock=clock) == ()
     with pytest.raises(QuestionDecided):
-        await windlass.answer(store, "other", question.call.id, Allow("yes"), clock=clock)
+        await windlass.answer(store, "other", question.call_id, Allow("yes"), clock=clock)
     ended = await windlass.cancel(store, SESSION)
     assert type(ended.fact).__name__ == "RunEnded"

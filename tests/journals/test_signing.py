@@ -80,7 +80,7 @@ async def ask(path: Path) -> tuple[str, str, str]:
         agent = asking_agent(journal, [call("send", {"text": "hi"})])
         result = await agent.run("Send it.")
         (question,) = result.questions
-        return result.session_id, question.call.id, question.digest
+        return result.session_id, question.call_id, question.digest
 
 
 def test_the_key_is_for_its_owner_only(path: Path) -> None:

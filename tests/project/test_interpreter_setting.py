@@ -63,7 +63,7 @@ async def test_its_code_reads_files_and_is_denied_what_would_be_asked(tmp_path: 
             model,
             tools=toolbox,
             gate=build_gate(loaded, folder, open_project(folder)),
-            approver=lambda question: question.call.name == "python",
+            approver=lambda question: question.tool == "python",
         )
         result = await agent.run("Go.")
         await agent.aclose()

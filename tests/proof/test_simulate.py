@@ -31,7 +31,7 @@ from windlass.core.events import (
 )
 from windlass.core.fold.run import fold
 from windlass.core.messages import Charge, Usage
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.verdicts import Allow, Ask, Deny
 
 pytestmark = pytest.mark.slow

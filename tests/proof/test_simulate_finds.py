@@ -19,7 +19,7 @@ from windlass.core.events import (
     RunEnded,
     TextDelta,
 )
-from windlass.core.messages import AssistantMessage, ToolCall
+from windlass.core.messages import AssistantMessage
 from windlass.core.setup import LoopPolicy, ModelInfo, Price
 from windlass.core.verdicts import Modify
 from windlass.gates import ask
@@ -161,7 +161,7 @@ def test_a_simulated_person_changes_only_arguments_that_have_a_number(
     plan = draw_plan(MODIFIED_WITH_ITS_NUMBER[0])
     assert plan.calls[2].answer == "modify"
     outside = OutsideWorld(plan, MemoryJournal(), plan.calls)
-    question = Question(ToolCall("c1_0", name), arguments, "May I?", digest="")
+    question = Question("s", "c1_0", name, arguments, "May I?", digest="")
     reply = reply_to_question(outside, question)
     assert reply == (
         Allow("a person") if modified is None else Modify(modified, "rather this", "a person")

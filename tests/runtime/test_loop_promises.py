@@ -176,7 +176,7 @@ async def test_a_person_takes_as_long_as_they_like(clock: VirtualClock) -> None:
         held = await agent.run("Send it.", session=SESSION)
         assert (held.outcome, tools.calls) == ("suspended", [])
         await asyncio.sleep(86_400)
-        result = await agent.answer(SESSION, held.questions[0].call.id, Allow())
+        result = await agent.answer(SESSION, held.questions[0].call_id, Allow())
     assert (result.outcome, result.duration_s) == ("completed", 2.0)
 
 

@@ -336,7 +336,7 @@ async def question_of(scene: Scene) -> Question:
 
 def answer_to(question: Question, verdict: Any, digest: str = "") -> AnswerMail:
     return AnswerMail(
-        run=1, call_id=question.call.id, digest=digest or question.digest, verdict=verdict
+        run=1, call_id=question.call_id, digest=digest or question.digest, verdict=verdict
     )
 
 
@@ -407,7 +407,7 @@ async def test_an_answer_by_mail_goes_before_an_approver_that_is_still_asked(
     told: list[str] = []
 
     async def approve(question: Question) -> Deny:
-        told.append(f"asked {question.call.id}")
+        told.append(f"asked {question.call_id}")
         try:
             await asyncio.sleep(1000)
         except asyncio.CancelledError:

@@ -132,7 +132,7 @@ async def test_a_question_below_suspends_the_tree_and_is_asked_at_the_top(
     result = await tree.boss([DELEGATE], [SEND]).run("Go.", session=SESSION)
     assert result.outcome == "suspended"
     (question,) = result.questions
-    assert (question.session, question.agents) == (BELOW, ("boss", "clerk"))
+    assert (question.session, question.chain) == (BELOW, ("boss", "clerk"))
     assert (question.arguments, question.rule) == ({"to": "ann"}, "house rule")
     (waiting,) = await tree.facts(SESSION, CallWaiting)
     assert waiting.session == BELOW
@@ -141,7 +141,7 @@ async def test_a_question_below_suspends_the_tree_and_is_asked_at_the_top(
     assert not await tree.journal.list_abandoned()
     await asyncio.sleep(300_000)
     left = await answer(
-        tree.journal, SESSION, question.call.id, Allow(), digest=question.digest, by="ann"
+        tree.journal, SESSION, question.call_id, Allow(), digest=question.digest, by="ann"
     )
     assert left == ()
     result = await tree.boss(["Done."], ["Sent."]).resume(SESSION)
@@ -160,9 +160,9 @@ async def test_an_answer_that_waits_in_the_mailbox_counts_as_given(clock: Virtua
     letters = [[call("send", {"to": "ann"}), call("send", {"to": "bob"})]]
     result = await tree.boss([DELEGATE], letters).run("Go.", session=SESSION)
     first, second = result.questions
-    left = await answer(tree.journal, SESSION, first.call.id, Allow(), digest=first.digest)
-    assert [question.call.id for question in left] == [second.call.id]
-    assert await answer(tree.journal, SESSION, second.call.id, Allow(), digest=second.digest) == ()
+    left = await answer(tree.journal, SESSION, first.call_id, Allow(), digest=first.digest)
+    assert [question.call_id for question in left] == [second.call_id]
+    assert await answer(tree.journal, SESSION, second.call_id, Allow(), digest=second.digest) == ()
 
 
 @pytest.mark.contract("D13")
@@ -173,11 +173,11 @@ async def test_a_question_two_levels_down_is_answered_by_either_name(
     tree = Tree(clock, depth=2)
     first = tree.boss([DELEGATE], [DELEGATE_DEEP], [SEND])
     (question,) = (await first.run("Go.", session=SESSION)).questions
-    assert question.agents == ("boss", "clerk", "runner")
+    assert question.chain == ("boss", "clerk", "runner")
     assert question.session == "s/c1_0/c1_0"
     session = SESSION if named == "root" else question.session
     boss = tree.boss(["Done."], ["Told."], ["Sent."])
-    result = await boss.answer(session, question.call.id, Allow(), digest=question.digest)
+    result = await boss.answer(session, question.call_id, Allow(), digest=question.digest)
     assert (result.outcome, sent) == ("completed", ["ann"])
 
 
@@ -202,7 +202,7 @@ async def test_an_answer_at_the_top_counts_by_when_it_was_accepted_there(
         assert (await boss.drive(SESSION)) is not None
         assert (await tree.facts(SESSION, CallWaiting))[1:] == []
         if answered:
-            await answer(tree.journal, SESSION, question.call.id, Allow(), digest=question.digest)
+            await answer(tree.journal, SESSION, question.call_id, Allow(), digest=question.digest)
         await asyncio.sleep(300_000)
         result = await tree.boss(["Done."], ["So be it."]).drive(SESSION)
         assert result is not None
@@ -223,7 +223,7 @@ async def test_answers_that_do_not_fit_are_refused_at_the_top(clock: VirtualCloc
     expected = (ConfigError, NothingToDo, None)
     for (session, digest), error in zip(((BELOW, "0" * 32), *strangers), expected, strict=True):
         message = AnswerMail(
-            run=1, call_id=question.call.id, digest=digest, verdict=Allow(), session=session
+            run=1, call_id=question.call_id, digest=digest, verdict=Allow(), session=session
         )
         with pytest.raises(error) if error else nullcontext():
             await tree.journal.post_mail(SESSION, message)
@@ -316,7 +316,7 @@ async def test_a_driver_that_takes_mail_starts_no_call_of_a_paused_tree(
     (question,) = result.questions
     assert result.outcome == "paused"
     if mail == "answer":
-        await answer(tree.journal, SESSION, question.call.id, Allow(), digest=question.digest)
+        await answer(tree.journal, SESSION, question.call_id, Allow(), digest=question.digest)
     else:
         await tree.journal.post_mail(SESSION, SteerMail(run=1, prompt=(TextPart("Be quick."),)))
     before = await tree.journal.read(SESSION)
@@ -331,7 +331,7 @@ async def test_a_driver_that_takes_mail_starts_no_call_of_a_paused_tree(
     result = await tree.boss(["Done."], ["Sent."]).resume(SESSION)
     if mail == "steer":
         (question,) = result.questions
-        await answer(tree.journal, SESSION, question.call.id, Allow(), digest=question.digest)
+        await answer(tree.journal, SESSION, question.call_id, Allow(), digest=question.digest)
         result = await tree.boss(["Done."], ["Sent."]).resume(SESSION)
     assert (result.outcome, sent) == ("completed", ["ann"])
 
@@ -443,7 +443,7 @@ async def test_a_denial_from_above_reaches_the_model_below(clock: VirtualClock) 
     tree = Tree(clock)
     (question,) = (await tree.boss([DELEGATE], [SEND]).run("Go.", session=SESSION)).questions
     boss = tree.boss(["Done."], ["I may not."])
-    result = await boss.answer(SESSION, question.call.id, Deny("no"), digest=question.digest)
+    result = await boss.answer(SESSION, question.call_id, Deny("no"), digest=question.digest)
     assert (result.completed, sent) == (True, [])
 
 

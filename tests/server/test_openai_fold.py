@@ -246,7 +246,7 @@ async def test_a_question_is_in_the_details_until_it_is_answered(clock: VirtualC
     assert asked.fold.waits
     assert asked.response.status == "in_progress"
     assert [one.url for one in asked.response.windlass.questions] == [
-        f"http://host/questions/{result.questions[0].call.id}"
+        f"http://host/questions/{result.questions[0].call_id}"
     ]
 
 

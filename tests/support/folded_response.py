@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from windlass import Event
 from windlass.core.projection.project import apply_event
-from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
+from windlass.core.question import Question
 from windlass.server.openai.objects import ResponseObject
 from windlass.server.openai.response_encoder import ResponseEncoder, ResponseEvent
 
 
-def link(question: OpenQuestion) -> str:
+def link(question: Question) -> str:
     return f"http://host/questions/{question.call_id}"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.request import urlopen
 
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.verdicts import Allow, PersonAnswer
 from windlass.ports import CallContext
 from windlass.tools.mcp.config import mcp_settings

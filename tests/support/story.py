@@ -320,7 +320,7 @@ async def _drive_session(agent: Agent[str], state: State) -> RunResult[str]:
     waiting = open_questions(state)
     if waiting:
         with suppress(QuestionDecided):  # It was accepted before the power was cut.
-            return await agent.answer(SESSION, waiting[0].call.id, Allow("a person"), by="ann")
+            return await agent.answer(SESSION, waiting[0].call_id, Allow("a person"), by="ann")
     return await agent.resume(SESSION)
 
 

@@ -332,7 +332,7 @@ async def test_a_run_that_waits_is_linked_to_by_the_one_that_goes_on(
         assert attributes_of(waiting)["windlass.outcome"] == "suspended"
         assert error_type_of(waiting) is None
         await asyncio.sleep(3600)
-        result = await agent.answer("s", held.questions[0].call.id, Allow())
+        result = await agent.answer("s", held.questions[0].call_id, Allow())
     assert result.text == "It rains."
     before, after = collector.spans_named("invoke_agent clerk")
     assert before is waiting

@@ -73,7 +73,7 @@ def test_what_was_discarded_is_not_shown() -> None:
     [
         RUN,
         RUN[4:],
-        placed(STARTED, PROPOSED, RunSuspended(call_ids=("c",))),
+        placed(STARTED, PROPOSED, RunSuspended()),
         placed(RunResumed(), BEGUN, DONE, ENDED),
         placed(STARTED, ThinkingDelta("", "signature"), ENDED),
     ],
@@ -90,7 +90,7 @@ def test_valid_traces(events: list[Event]) -> None:
         (RUN[:-1], "no terminal event"),
         (placed(STARTED, ENDED, ENDED), "2 terminal events"),
         (placed(STARTED, ENDED, TextDelta("x")), "events after the end"),
-        (placed(STARTED, RunSuspended(call_ids=()), ENDED), "2 terminal events"),
+        (placed(STARTED, RunSuspended(), ENDED), "2 terminal events"),
         ([*RUN[:3], *RUN[4:]], "a fact is missing"),
         ([*RUN[:3], RUN[2], *RUN[3:]], "TextDelta at 2.1 comes after TextDelta at 2.1"),
         ([*RUN[:1], RUN[2], RUN[1], *RUN[3:]], "a fact is missing"),

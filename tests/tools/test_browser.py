@@ -424,11 +424,11 @@ async def test_a_run_is_told_of_its_browser_and_ends_it(
     (opened, _) = [m.items[0].result for m in result.messages if isinstance(m, ToolResults)]
     assert opened.text.startswith(chromium.NEW_NOTE)
     (question,) = result.questions
-    assert question.call.name == "browser_open"
+    assert question.tool == "browser_open"
     held = host._held["guarded"]
     await asyncio.sleep(WATCH_S * 2)
     assert host.is_open(held)
-    done = await agent.answer("guarded", question.call.id, Deny("No."))
+    done = await agent.answer("guarded", question.call_id, Deny("No."))
     assert done.output == "Done."
     assert not any("ships=seven" in path for path in server.asked)
     # The run waited, and its page waited with it; now both are over.

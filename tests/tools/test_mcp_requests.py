@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from windlass.core.errors import ConfigError
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.schema import JsonSchema
 from windlass.core.verdicts import Allow, Modify
 from windlass.ports import CallContext, ModelRequest, WrittenReply

@@ -180,7 +180,7 @@ def _check_fact(view: Projection, state: State, fact: Fact) -> None:
         ),
         "questions": (
             [(one.call_id, one.digest, one.expires_at) for one in view.questions],
-            [(one.call.id, one.digest, one.expires_at) for one in open_questions(state)],
+            [(one.call_id, one.digest, one.expires_at) for one in open_questions(state)],
         ),
         # A run that was let go waits for a driver first, or for its pause to end.
         "waiting": (

@@ -18,7 +18,8 @@ from windlass.core.errors import NothingToDo, QuestionDecided
 from windlass.core.events import CallAnswered, Fact
 from windlass.core.fold.run import fold
 from windlass.core.mail import AnswerMail
-from windlass.core.result import Question, open_questions
+from windlass.core.question import Question
+from windlass.core.result import open_questions
 from windlass.core.secrets.mask import Mask
 from windlass.core.session_summary import check_session
 from windlass.core.setup import digest as digest_of
@@ -82,13 +83,11 @@ async def list_undecided(journal: Journal, root: State) -> tuple[Question, ...]:
     """Return the open questions of a run and its sub-agents that no accepted answer decides."""
     questions = open_questions(root)
     decided: set[tuple[str, str]] = set()
-    for session in {question.session or root.session for question in questions}:
+    for session in {question.session for question in questions}:
         rows = await journal.read_questions(session)
         decided.update((session, row.call_id) for row in rows if row.decision is not None)
     return tuple(
-        question
-        for question in questions
-        if (question.session or root.session, question.call.id) not in decided
+        question for question in questions if (question.session, question.call_id) not in decided
     )
 
 
@@ -105,8 +104,8 @@ async def find_question(journal: Journal, session: str, call_id: str) -> AskedQu
     root = await find_root(journal, asking)
     own = find_call(asking, call_id)
     if own is None or own.question is None:
-        nested = [one.session for one in open_questions(asking) if one.call.id == call_id]
-        if nested and nested[0]:
+        nested = [one.session for one in open_questions(asking) if one.call_id == call_id]
+        if nested and nested[0] != session:
             asking = await _read_state(journal, nested[0])
         else:
             _check_undecided(facts, call_id)

@@ -25,7 +25,8 @@ from windlass.core.events import AnswerCounted, CallAnswered
 from windlass.core.mail import AnswerMail, Letter
 from windlass.core.messages import ToolSpec
 from windlass.core.moves import WaitForAnswers
-from windlass.core.result import Question, open_questions
+from windlass.core.question import Question
+from windlass.core.result import open_questions
 from windlass.core.schema import JsonSchema, outline_schema
 from windlass.core.setup import digest as digest_of
 from windlass.core.state import CallState, State, find_call
@@ -127,7 +128,9 @@ def find_expired(state: State, clock: Clock) -> Sequence[Question]:
     return [
         question
         for question in open_questions(state)
-        if not question.session and question.expires_at is not None and question.expires_at < now
+        if question.session == state.session
+        and question.expires_at is not None
+        and question.expires_at < now
     ]
 
 
@@ -218,7 +221,7 @@ async def consult_approver(
     questions = [
         one
         for one in open_questions(recorder.state)
-        if one.call.id in call_ids and not one.approvals
+        if one.session == recorder.state.session and one.call_id in call_ids and not one.approvals
     ]
     now = world.clock.now()
     asking = {asyncio.create_task(ask_approver(approver, one, now)): one for one in questions}
@@ -250,7 +253,7 @@ async def _wait_for_answer(
 
 
 def _is_open(state: State, question: Question) -> bool:
-    call = find_call(state, question.call.id)
+    call = find_call(state, question.call_id)
     return call is not None and call.question is not None
 
 
@@ -284,7 +287,7 @@ async def _give_answer(
     if not _is_open(state, question) or state.run is None:
         return True
     now = max(world.clock.now(), state.at)
-    call_id = question.call.id
+    call_id = question.call_id
     fact = recorder.mask.mask_fact(_answer_or_deny(state, question, reply, now, by))
     grant = fact.grant if isinstance(fact, CallAnswered) else None
     message = AnswerMail(
@@ -297,7 +300,7 @@ async def _give_answer(
     try:
         await journal.post_mail(state.session, message, by=by)
     except QuestionDecided as decided:
-        _log.info("call %s was answered elsewhere first: %s", question.call.id, decided)
+        _log.info("call %s was answered elsewhere first: %s", question.call_id, decided)
     except NothingToDo:
         return False
     await take_mail()
@@ -311,7 +314,7 @@ def _answer_or_deny(
 ) -> CallAnswered | AnswerCounted:
     """Return the answer as a fact; an answer that does not fit counts as a no."""
     answer_with = partial(
-        make_answer, state, question.call.id, now=now, digest=question.digest, by=by
+        make_answer, state, question.call_id, now=now, digest=question.digest, by=by
     )
     try:
         return answer_with(reply)
@@ -335,14 +338,14 @@ async def ask_approver(approver: Approver, question: Question, now: float) -> Ap
     except (KeyboardInterrupt, SystemExit) as error:
         return question, error
     except Exception as error:  # noqa: BLE001 - an approver that fails has said no
-        _log.exception("the approver failed, so the call of %s is denied", question.call.name)
+        _log.exception("the approver failed, so the call of %s is denied", question.tool)
         return question, Deny(f"the approver failed: {type(error).__name__}", "approver-failure")
     if reply is None or isinstance(reply, AllowAlways) or is_sound_verdict(reply, AnswerVerdict):
         return question, reply
     _log.error(
         "the approver returned a %s, which is not an answer, so the call of %s is denied",
         type(reply).__name__,
-        question.call.name,
+        question.tool,
     )
     return question, Deny("the approver did not return an answer", "approver-failure")
 

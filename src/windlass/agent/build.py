@@ -216,7 +216,7 @@ def _build_world(
     return World(
         models={model.info.name: model for model in models},
         tools=toolbox,
-        gate=_build_gate(options.get("gate"), approver),
+        gate=_build_gate(options.get("gate"), approver, _all_specs(toolbox)),
         approver=approver,
         agent=check_text("name", options.get("name", "")),
         journal=journal,
@@ -282,10 +282,15 @@ def _blobs_only(store: BlobStore) -> BlobStore:
     return BlobAccess()
 
 
-def _build_gate(gate: Gate | None, approver: Approver | None) -> Gate | None:
+def _build_gate(
+    gate: Gate | None, approver: Approver | None, specs: Sequence[ToolSpec]
+) -> Gate | None:
     if gate is None and approver is not None:
         # An agent that can ask a person asks before it changes anything.
         gate = lazy_imports.ask()
+    asking = [spec.name for spec in specs if spec.asks]
+    if asking:
+        gate = lazy_imports.ask_about(asking, gate)
     if gate is None:
         return None
     # A person may answer a question for more than one call: the grant then lifts later ones.

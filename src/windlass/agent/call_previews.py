@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from windlass.agent.options import AgentParts
-from windlass.core.projection.runs import OpenQuestion
+from windlass.core.question import Question
 from windlass.core.setup import WorkFolder
 from windlass.core.verdicts import CallPreview
 from windlass.ports import PreviewingTools
@@ -19,7 +19,7 @@ PREVIEWS_MAX = 50
 """Questions of a list that have a preview: all of them are sent to the person who looks at it."""
 AT_ONCE_MAX = 8
 
-AskedQuestion = tuple[AgentParts | None, OpenQuestion, WorkFolder | None]
+AskedQuestion = tuple[AgentParts | None, Question, WorkFolder | None]
 """A question, and the agent whose tool it is about; None if that one is not here. Then the folder
 that its session works in, if it is not the agent's own."""
 
@@ -61,13 +61,13 @@ def mask_preview(preview: CallPreview, mask_text: Callable[[str], str]) -> CallP
     return replace(preview, note=note, diff=diff)
 
 
-async def add_previews(asked: Sequence[AskedQuestion]) -> list[OpenQuestion]:
+async def add_previews(asked: Sequence[AskedQuestion]) -> list[Question]:
     """Return the questions, the first of them with what their calls would change."""
     slots = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def add_preview(
-        parts: AgentParts | None, question: OpenQuestion, folder: WorkFolder | None
-    ) -> OpenQuestion:
+        parts: AgentParts | None, question: Question, folder: WorkFolder | None
+    ) -> Question:
         folders = parts.world.folders if parts is not None else None
         path = folders.find(folder) if folders is not None and folder is not None else None
         if parts is None or (folder is not None and path is None):

@@ -28,7 +28,8 @@ from windlass.core.decide.reserving import remaining_amount
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits
 from windlass.core.messages import Charge, Ledger, ToolCall
-from windlass.core.result import Question, RunResult, build_result
+from windlass.core.question import Question
+from windlass.core.result import RunResult, build_result
 from windlass.core.schema import JsonSchema
 from windlass.core.setup import ModelInfo, Setup, digest
 from windlass.core.state import State
@@ -121,12 +122,14 @@ class LiveCallRequests:
         if isinstance(verdict, Ask):
             arguments = verdict.arguments or arguments
             question = Question(
-                call,
+                self._caller.read_state().session,
+                call.id,
+                name,
                 dict(arguments),
                 verdict.question,
                 digest(dict(arguments)),
+                verdict.rule,
                 verdict.expires_at,
-                rule=verdict.rule,
                 is_live=True,
             )
             verdict = await self.ask_person(question)

@@ -44,7 +44,8 @@ from windlass.core.events import (
 from windlass.core.fold.run import fold
 from windlass.core.limits import Limits, RaisedLimits
 from windlass.core.messages import Charge, TextPart
-from windlass.core.result import Question, RunResult, build_result
+from windlass.core.question import Question
+from windlass.core.result import RunResult, build_result
 from windlass.core.setup import OUTPUT_KEY
 from windlass.core.state import State
 from windlass.ports import CallContext, CallerRun, Journal
@@ -277,14 +278,14 @@ class CallSession:
     def _nest_question(self, question: Question) -> NestedQuestion:
         world = self._parts.world
         return NestedQuestion(
-            session=question.session or self._session,
-            call_id=question.call.id,
-            tool=question.call.name,
+            session=question.session,
+            call_id=question.call_id,
+            tool=question.tool,
             arguments=msgspec.json.encode(question.arguments).decode(),
             question=question.question,
             digest=question.digest,
             expires_at=question.expires_at,
-            agents=question.agents or (*world.lineage, world.agent),
+            agents=question.chain or (*world.lineage, world.agent),
             rule=question.rule,
             approvals=question.approvals,
             agreed=question.agreed,

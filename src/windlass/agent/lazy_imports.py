@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from windlass.gates.combined import combine_with_parent as combine_with_parent
     from windlass.gates.grants import GrantGate as GrantGate, make_grant as make_grant
-    from windlass.gates.presets import ask as ask
+    from windlass.gates.presets import ask as ask, ask_about as ask_about
     from windlass.journals.completing import complete_journal as complete_journal
     from windlass.models.resolve import resolve_model as resolve_model
 
@@ -27,7 +27,7 @@ LAZY_MODULES: LazyModules = {
     "windlass.agent.following": "follow_driver follow_session",
     "windlass.gates.combined": "combine_with_parent",
     "windlass.gates.grants": "GrantGate make_grant",
-    "windlass.gates.presets": "ask",
+    "windlass.gates.presets": "ask ask_about",
     "windlass.journals.completing": "complete_journal",
     "windlass.models.resolve": "resolve_model",
 }

@@ -24,7 +24,8 @@ from windlass.agent.options import AgentParts, BuiltAgent, parts_of
 from windlass.core.errors import ConfigError, ForOperator, NothingToDo
 from windlass.core.limits import Amount
 from windlass.core.messages import Label, ToolResult
-from windlass.core.result import Question, RunResult
+from windlass.core.question import Question
+from windlass.core.result import RunResult
 from windlass.core.setup import Setup, digest
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask, Deny, PersonAnswer, Verdict
@@ -287,7 +288,7 @@ def _ask_for(approver: Approver | None, agents: tuple[str, ...]) -> Approver | N
         if CALLER_RULE in question.rule:
             return None
         text = f"{agents[-1]}: {question.question}"
-        named_question = with_fields(question, question=text, agents=agents)
+        named_question = replace(question, question=text, chain=agents)
         return await call_approver(approver, named_question)
 
     return ask

@@ -28,7 +28,7 @@ from windlass.core.errors import ConfigError, NothingToDo, WindlassError
 from windlass.core.fold.run import fold
 from windlass.core.projection.project import project_events
 from windlass.core.projection.view import ReplyEntry
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.setup import digest as make_digest
 from windlass.core.state import State
 from windlass.core.suggestions import suggest_names
@@ -159,7 +159,7 @@ async def _answer(
         person = find_login_name()
         for asked, given_reply in answers:
             # The id of the call and the digest are those of the question that was read.
-            call_id, read = asked.call.id, asked.digest
+            call_id, read = asked.call_id, asked.digest
             await answer(journal, name, call_id, given_reply, digest=read, by=person)
         if is_asked and len(answers) < len(waiting):
             context.terminal.screen.write_line(f"The run still waits: windlass approve {name}")
@@ -182,10 +182,10 @@ async def _ask_person(
 
 async def _show_question(screen: Screen, question: Question, preview: PreviewFunction) -> None:
     """Write all that would run, and what it would change."""
-    line = f"{question.call.name}, digest {question.digest}"
+    line = f"{question.tool}, digest {question.digest}"
     screen.write_line(line, QUIET, mark=screen.glyphs.person)
     show_whole_call(screen, question)
-    changes = await preview(question.call.name, question.arguments, question.agents)
+    changes = await preview(question.tool, question.arguments, question.chain)
     if changes is not None:
         show_preview(screen, changes)
 
@@ -223,7 +223,7 @@ async def _check_was_read(
 
     Two calls with the same arguments have the same digest: then the call has to be named too.
     """
-    command = f"windlass approve {name} {question.call.id} --digest {question.digest}"
+    command = f"windlass approve {name} {question.call_id} --digest {question.digest}"
     if session is None or digest is None:
         raise ConfigError(
             "nothing was approved: without a terminal to ask you at, a call is approved by its "
@@ -231,12 +231,12 @@ async def _check_was_read(
         )
     if call is not None:
         return
-    view = project_events(await journal.read(question.session or name))
+    view = project_events(await journal.read(question.session))
     replies = (entry for entry in view.entries if isinstance(entry, ReplyEntry))
     asked = [one for reply in replies for one in reply.calls if one.asked_at is not None]
     for earlier in asked:
         arguments = msgspec.json.decode(earlier.arguments or "{}", type=dict[str, object])
-        if earlier.id != question.call.id and make_digest(arguments) == question.digest:
+        if earlier.id != question.call_id and make_digest(arguments) == question.digest:
             raise ConfigError(
                 f"nothing was approved: call {earlier.id} had the same digest, and it may be the "
                 f"one that you read. Read the call above, then: {command}"
@@ -293,9 +293,9 @@ async def _find_questions(journal: Journal, state: State, call: str | None) -> l
     waiting = await list_undecided(journal, state)
     if not waiting:
         raise NothingToDo(f"no call waits for an answer in session {state.session}")
-    found = [question for question in waiting if call in (None, question.call.id)]
+    found = [question for question in waiting if call in (None, question.call_id)]
     if not found:
-        hint = suggest_names(str(call), [question.call.id for question in waiting])
+        hint = suggest_names(str(call), [question.call_id for question in waiting])
         raise NothingToDo(f"call {call!r} does not wait in session {state.session}.{hint}")
     return found
 
@@ -309,6 +309,6 @@ def _choose_question(waiting: Sequence[Question], digest: str | None) -> Questio
             "at the question again"
         )
     if len(found) > 1:
-        ids = ", ".join(question.call.id for question in found)
+        ids = ", ".join(question.call_id for question in found)
         raise ConfigError(f"{len(found)} calls wait: name one of {ids}")
     return found[0]

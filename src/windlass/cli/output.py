@@ -8,13 +8,13 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from windlass.cli.exit_codes import OUTCOME_CODES
 from windlass.cli.screen import BAD, CALL_STYLE, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.status import format_figures
 from windlass.cli.wrapping import write_wrapped
 from windlass.core.events import Event
 from windlass.core.phrases import format_count
-from windlass.core.result import Question, RunResult
+from windlass.core.question import Question
+from windlass.core.result import RunResult
 from windlass.core.text_clip import reveal_line, reveal_lines
 from windlass.core.verdicts import CallPreview
 
@@ -24,53 +24,20 @@ OUTPUT_FORMATS: tuple[OutputFormat, ...] = ("text", "json", "stream-json")
 UNENDED_OUTCOMES = ("suspended", "paused", "released")
 """The run has not ended: there is no reply yet, and something to do."""
 
-_encode_json = msgspec.json.Encoder(decimal_format="string").encode
-
 
 def print_event(event: Event) -> None:
     """Print an event as a line of JSON, and flush it."""
-    sys.stdout.buffer.write(_encode_json(event) + b"\n")
-    sys.stdout.buffer.flush()
+    _print_line(event.to_json())
 
 
-def print_result(result: RunResult[Any], model: str) -> None:
+def print_result(result: RunResult[Any]) -> None:
     """Print the result as a line of JSON, and flush it."""
-    sys.stdout.buffer.write(_encode_json(result_as_json(result, model)) + b"\n")
+    _print_line(result.to_json())
+
+
+def _print_line(line: str) -> None:
+    sys.stdout.buffer.write(line.encode() + b"\n")
     sys.stdout.buffer.flush()
-
-
-def result_as_json(result: RunResult[Any], model: str) -> dict[str, Any]:
-    """Everything that a script may want to know about a run."""
-    return {
-        "type": "result",
-        "outcome": result.outcome,
-        "exit_code": OUTCOME_CODES[result.outcome],
-        "reason": result.reason,
-        "text": result.text or result.partial_text,
-        "output": result.output_or_none,
-        "session": result.session_id,
-        "run": result.run,
-        "model": model,
-        "steps": result.steps,
-        "model_calls": result.model_calls,
-        "usage": result.usage,
-        "cost_usd": result.cost,
-        "duration_s": round(result.duration_s, 3),
-        "error": result.error,
-        "questions": [
-            {
-                "call": question.call.id,
-                "tool": question.call.name,
-                "arguments": question.arguments,
-                "question": question.question,
-                "digest": question.digest,
-                "expires_at": question.expires_at,
-                "needs": [one.describe() for one in question.approvals],
-                "agreed": question.agreed,
-            }
-            for question in result.questions
-        ],
-    }
 
 
 def show_whole_call(screen: Screen, question: Question) -> None:
@@ -121,8 +88,7 @@ def show_summary(screen: Screen, result: RunResult[Any], *, show_session: bool =
 def show_answer_commands(screen: Screen, session: str, questions: tuple[Question, ...]) -> None:
     """Write the calls that a run waits for, whole, and the commands that answer them."""
     for question in questions:
-        call = question.call
-        line = f"waiting for {'people' if question.approvals else 'your answer'}: {call.name}"
+        line = f"waiting for {'people' if question.approvals else 'your answer'}: {question.tool}"
         screen.write_line(line, TROUBLE, mark=screen.glyphs.trouble)
         show_whole_call(screen, question)
         if question.approvals:
@@ -132,9 +98,11 @@ def show_answer_commands(screen: Screen, session: str, questions: tuple[Question
             screen.write_line(line, QUIET, indent=2)
             continue
         # In one piece, so that it can be copied.
-        screen.write_verbatim(f"  windlass approve {session} {call.id} --digest {question.digest}")
+        screen.write_verbatim(
+            f"  windlass approve {session} {question.call_id} --digest {question.digest}"
+        )
         screen.start_new_line()
-        screen.write_line(f"windlass deny {session} {call.id} --reason WHY", indent=2)
+        screen.write_line(f"windlass deny {session} {question.call_id} --reason WHY", indent=2)
 
 
 class _TextEdit(msgspec.Struct, forbid_unknown_fields=True):

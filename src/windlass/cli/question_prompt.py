@@ -25,7 +25,7 @@ from windlass.cli.terminal import TERMINAL_GONE, Keyboard
 from windlass.cli.wrapping import write_wrapped
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolSpec
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.schema import JsonSchema, outline_schema
 from windlass.core.text_clip import reveal_line, reveal_lines
 from windlass.core.verdicts import Allow, AllowAlways, CallPreview, Deny, Modify, PersonAnswer
@@ -148,8 +148,8 @@ class QuestionPrompt:
         # What a running call asks cannot wait, and says nothing about the run's other questions.
         self._postponed = reply is None and not question.is_live
         if isinstance(reply, Allow | AllowAlways) and preview is not None and preview.is_whole:
-            self._diffs_shown.add(question.call.id)
-        self._seen_calls.append((question.call.name, question.arguments))
+            self._diffs_shown.add(question.call_id)
+        self._seen_calls.append((question.tool, question.arguments))
         del self._seen_calls[:-EARLIER_CALLS_MAX]
         return reply
 
@@ -161,7 +161,7 @@ class QuestionPrompt:
         line = f"{len(self._waiting)} calls wait for your answer:"
         screen.write_line(line, TROUBLE, mark=screen.glyphs.trouble)
         for number, question in enumerate(self._waiting, 1):
-            call = f"{question.call.name}({format_arguments(question.arguments)})"
+            call = f"{question.tool}({format_arguments(question.arguments)})"
             screen.write_line(screen.clip_to_line(reveal_line(call), 3), mark=f"{number:>3}")
 
     async def _ask_until_answered(
@@ -226,7 +226,7 @@ class QuestionPrompt:
     async def _find_preview(self, question: Question) -> CallPreview | None:
         if self._preview is None:
             return None
-        return await self._preview(question.call.name, question.arguments, question.agents)
+        return await self._preview(question.tool, question.arguments, question.chain)
 
     def _show_question(
         self,
@@ -303,7 +303,7 @@ class QuestionPrompt:
 
     async def _read_always(self, question: Question) -> AllowAlways | None:
         """A grant for the rest of the session; None if the pattern is not valid."""
-        name = question.call.name
+        name = question.tool
         self._screen.write_verbatim("always", GOOD)
         self._screen.end_line()
         spec = self._specs.get(name)
@@ -354,11 +354,11 @@ class QuestionPrompt:
         if arguments == question.arguments:
             self._screen.write_line("nothing changed", QUIET, mark=self._screen.glyphs.progress)
             return None
-        spec = self._specs.get(question.call.name)
+        spec = self._specs.get(question.tool)
         schema = JsonSchema(spec.parameters) if spec else None
         if schema and not schema.accepts(arguments):
             outline = outline_schema(schema)
-            self._show_error(f"not accepted: {question.call.name} takes other arguments: {outline}")
+            self._show_error(f"not accepted: {question.tool} takes other arguments: {outline}")
             return None
         self._show_changes(before, _format_json(arguments))
         return Modify(arguments, "The user changed the arguments.", "person")

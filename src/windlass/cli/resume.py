@@ -148,7 +148,7 @@ async def resume_run(
         except SetupDrifted as error:
             _show_drift(terminal.screen, error)
             raise ConfigError("to resume anyway, add --consent") from None
-    return terminal.report_result(result, context.agent.settings.model)
+    return terminal.report_result(result)
 
 
 async def _end_pause_elsewhere(journal: ManagedJournal, session: str, screen: Screen) -> bool:

@@ -179,7 +179,7 @@ async def run_once(
             ),
             is_kept=journal.is_kept,
         )
-    return terminal.report_result(result, agent.settings.model, show_session=journal.is_kept)
+    return terminal.report_result(result, show_session=journal.is_kept)
 
 
 async def _choose_session(journal: ManagedJournal, folder: Path, choice: SessionChoice) -> str:

@@ -113,13 +113,11 @@ class TerminalRun:
             if time.monotonic() - started >= LONG_RUN_S:
                 notify(self.notify_by, f"windlass: the run of {session} has stopped")
 
-    def report_result(
-        self, result: RunResult[Any], model: str, *, show_session: bool = True
-    ) -> int:
+    def report_result(self, result: RunResult[Any], *, show_session: bool = True) -> int:
         """Print the result of a run, and return the exit code for it."""
         code = OUTCOME_CODES[result.outcome]
         if self.output_format != "text":
-            print_result(result, model)
+            print_result(result)
             return code
         self._print_reply(result)
         if self.quiet and not result.completed and result.outcome != "suspended":

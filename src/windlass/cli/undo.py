@@ -22,7 +22,7 @@ from windlass.cli.screen import QUIET, TROUBLE, Screen
 from windlass.core.decide.undoing import plan_undo
 from windlass.core.errors import ConfigError
 from windlass.core.fold.run import fold
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.verdicts import Allow, CallPreview
 from windlass.environ import find_login_name
 from windlass.ports import Journal
@@ -40,7 +40,7 @@ NO_REDO = "It cannot be redone: to have the change back, ask for it again."
 
 async def allow_undo(question: Question) -> Allow | None:
     """Answer the question whether a call may be undone: the person has typed that it shall be."""
-    return Allow("person") if question.call.name.startswith(UNDO_PREFIX) else None
+    return Allow("person") if question.tool.startswith(UNDO_PREFIX) else None
 
 
 async def show_undo(
@@ -142,4 +142,4 @@ async def _undo_one(
                     name, run=number, caller=find_login_name(), on_event=watch
                 ),
             )
-    return context.terminal.report_result(result, context.agent.settings.model)
+    return context.terminal.report_result(result)

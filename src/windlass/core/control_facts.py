@@ -23,6 +23,7 @@ from windlass.core.phrases import (
     join_texts,
     quote_text,
 )
+from windlass.core.question import Question
 from windlass.core.text_clip import printable_line
 from windlass.core.verdicts import Allow, Approval, Modify, VerifiedPerson
 
@@ -212,7 +213,7 @@ class PromptWithdrawn(PlacedEvent, frozen=True, tag="PromptWithdrawn"):
 
 
 class NestedQuestion(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A question of a sub-agent, as it is asked at the top."""
+    """A question of a sub-agent, as it is recorded; `read` returns it as it is asked at the top."""
 
     session: str
     """The session of the sub-agent. An answer names it, besides the call."""
@@ -228,6 +229,22 @@ class NestedQuestion(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     rule: str = ""
     approvals: tuple[Approval, ...] = ()
     agreed: tuple[str, ...] = ()
+
+    def read(self, chain: tuple[str, ...] = ()) -> Question:
+        """Return the question. `chain` leads to the asking agent, if that is not on record."""
+        return Question(
+            self.session,
+            self.call_id,
+            self.tool,
+            msgspec.json.decode(self.arguments, type=dict[str, Any]),
+            self.question,
+            self.digest,
+            self.rule,
+            self.expires_at,
+            self.agents or chain,
+            approvals=self.approvals,
+            agreed=self.agreed,
+        )
 
 
 class CallWaiting(PlacedEvent, frozen=True, tag="CallWaiting"):

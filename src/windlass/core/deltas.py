@@ -1,11 +1,14 @@
 """Deltas: what a watcher sees of a run and no journal keeps."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 from typing_extensions import override
 
+from windlass.core.json_form import JsonForm, decode_json
 from windlass.core.messages import DisplayCard, RichDisplay, Usage
+from windlass.core.question import Question
 from windlass.core.rate_limits import RateLimits
 
 StopReason = Literal["end", "calls", "length", "refusal"]
@@ -14,6 +17,7 @@ StopReason = Literal["end", "calls", "length", "refusal"]
 
 class PlacedEvent(
     RichDisplay,
+    JsonForm,
     msgspec.Struct,
     frozen=True,
     gc=False,
@@ -157,9 +161,35 @@ class NestedEvent(PlacedEvent, frozen=True, tag="Nested"):
     session: str
     event: Any
     """A fact or a delta, with its place in that session."""
+    event_type: ClassVar[Any] = None
+    """The type of all events, which is defined above this module and set there."""
+
+    @override
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the event that `to_json` wrote, with the event in it. Raises ValueError."""
+        return resolve_nested(decode_json(text, cls))
+
+
+EventT = TypeVar("EventT", bound=PlacedEvent)
+
+
+def resolve_nested(event: EventT) -> EventT:
+    """Return an event with the event in it, which is decoded as plain data, as an event.
+
+    Raises ValueError if that is none.
+    """
+    if not isinstance(event, NestedEvent) or isinstance(event.event, PlacedEvent):
+        return event
+    try:
+        nested = msgspec.convert(event.event, NestedEvent.event_type, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"The nested event is not an event: {error}") from error
+    return replace(event, event=resolve_nested(nested))
 
 
 class RunSuspended(PlacedEvent, frozen=True, tag="RunSuspended"):
     """The run waits for a person, or is paused. Only this stream of events ends, not the run."""
 
-    call_ids: tuple[str, ...]
+    questions: tuple[Question, ...] = ()
+    """What a person is asked, here and in sub-agents. Empty if the run is paused or released."""

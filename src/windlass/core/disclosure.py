@@ -23,6 +23,7 @@ from windlass.core.events import (
     RunEnded,
     RunResumed,
     RunStarted,
+    RunSuspended,
 )
 from windlass.core.rate_limits import PRIORITY_KEY
 from windlass.core.session_summary import TAGS_KEY
@@ -124,7 +125,7 @@ def _find_changes(event: Event, parts: frozenset[AgentPart]) -> Changes:
             return changes
         case CallJudged() | ReplyJudged():
             return _hide_verdict(event.verdict, parts)
-        case CallWaiting(questions=questions):
+        case CallWaiting(questions=questions) | RunSuspended(questions=questions):
             if "policy" in parts or not any(asked.rule for asked in questions):
                 return {}
             shown = tuple(replace(asked, rule="") for asked in questions)

@@ -393,3 +393,4 @@ Delta = (
 )
 Event = Fact | Delta
 """What a watcher of a run sees: facts, and the deltas between them."""
+NestedEvent.event_type = Event

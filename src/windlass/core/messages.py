@@ -307,6 +307,8 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a person who is asked about a call must know, such as that nothing confines it."""
     question: str = ""
     """How a person is asked about a call: a template with the names of arguments."""
+    asks: bool = False
+    """A person is asked before each call, whatever the gate allows."""
     undo: Effect | Literal[""] = ""
     """The effect of what undoes its calls; empty if they cannot be undone."""
     needs_artifact: bool = False

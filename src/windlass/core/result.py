@@ -3,57 +3,24 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, ClassVar, Generic, cast
+from typing import Any, ClassVar, Generic, cast, overload
 
 import msgspec
+from msgspec.structs import replace
 from typing_extensions import TypeVar, override
 
-from windlass.core.control_facts import NestedQuestion
 from windlass.core.errors import Fault, ForOperator, WindlassError
 from windlass.core.events import Outcome
-from windlass.core.messages import DisplayCard, Ledger, Message, RichDisplay, Tone, ToolCall, Usage
+from windlass.core.json_form import ValueT, convert_output, decode_json, encode_json
+from windlass.core.messages import Charge, DisplayCard, Ledger, Message, RichDisplay, Tone, Usage
+from windlass.core.question import Question
 from windlass.core.setup import digest
 from windlass.core.state import State
 from windlass.core.suggestions import ForeignNames
-from windlass.core.verdicts import Approval, list_agreed
+from windlass.core.verdicts import list_agreed
 
 OutputT = TypeVar("OutputT", default=str)
 """What a run gives back: text, unless the agent has an output type."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question(RichDisplay):
-    """A call that waits for a person's answer."""
-
-    call: ToolCall
-    arguments: dict[str, object]
-    """What would run if the answer is yes."""
-    question: str
-    digest: str
-    """Of the arguments. An answer is bound to it."""
-    expires_at: float | None = None
-    """Seconds since the epoch after which only a denial is accepted; None: never."""
-    session: str = ""
-    """The session of the sub-agent that asks; empty if the run itself does."""
-    agents: tuple[str, ...] = ()
-    """Who works for whom, the outermost first, if a sub-agent asks: it is the last one."""
-    rule: str = ""
-    """The rule that asks."""
-    form: Mapping[str, Any] | None = None
-    """A JSON Schema, if values are asked for instead of a yes: `Modify(values, …)` gives them, and
-    `Allow` gives those in `arguments`."""
-    is_live: bool = False
-    """A call that runs asks for it. It cannot wait for long, so no answer counts as a no."""
-    approvals: tuple[Approval, ...] = ()
-    """Who has to agree, on the page of a service; empty: anyone who may answer."""
-    agreed: tuple[str, ...] = ()
-    """The people who agreed so far, if others have to agree too."""
-
-    @override
-    def display_card(self) -> DisplayCard:
-        """Return what is shown of this question in a notebook: the whole call."""
-        rows = tuple((name, str(value)) for name, value in self.arguments.items())
-        return DisplayCard(f"May {self.call.name} run?", self.rule, self.question, rows, "asking")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +107,36 @@ class RunResult(RichDisplay, ForeignNames, Generic[OutputT]):
         """Return the messages of this run only."""
         return self.messages[self.new_from :]
 
+    def to_json(self, *, messages: bool = False) -> str:
+        """Return this result as JSON, as the last line of `stream-json`; it never raises.
+
+        `output` is null without an output. `messages` includes the messages of the whole session.
+        """
+        form = ResultForm.of_result(self, messages=messages)
+        try:
+            return encode_json(form).decode()
+        except (TypeError, ValueError, msgspec.MsgspecError):  # An output that JSON cannot hold.
+            return encode_json(replace(form, output=repr(form.output))).decode()
+
+    @overload
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "RunResult[Any]": ...
+    @overload
+    @classmethod
+    def from_json(cls, text: str | bytes, output_type: type[ValueT]) -> "RunResult[ValueT]": ...
+    @classmethod
+    def from_json(cls, text: str | bytes, output_type: object = None) -> "RunResult[Any]":
+        """Return the result that `to_json` wrote, with what it left out as empty.
+
+        The output is plain data, unless `output_type` is given. Raises ValueError if the text is
+        not a result, or its output does not fit.
+        """
+        form = decode_json(text, ResultForm, "a result")
+        output = form.output
+        if output_type is not None and output is not None:
+            output = convert_output(output, output_type)
+        return RunResult(**form.list_fields(), output_or_none=output)
+
     @override
     def display_card(self) -> DisplayCard:
         """Return what is shown of this result in a notebook: how it ended, said and cost."""
@@ -164,6 +161,68 @@ class RunResult(RichDisplay, ForeignNames, Generic[OutputT]):
         )
 
 
+class ResultForm(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
+    """A result as JSON. The fields that are no field of `RunResult` follow from the others."""
+
+    session: str
+    run: int
+    outcome: Outcome
+    reason: str = ""
+    output: Any = None
+    text: str = ""
+    partial_text: str = ""
+    steps: int = 0
+    model_calls: int = 0
+    usage: Usage | None = None
+    cost_usd: Decimal | None = None
+    charges: tuple[Charge, ...] = ()
+    """What each model was paid, and for what."""
+    duration_s: float = 0.0
+    error: Fault | None = None
+    questions: tuple[Question, ...] = ()
+    gated: bool = False
+    recorded: bool = True
+    is_undo: bool = False
+    undo_due: bool = False
+    still_running: tuple[str, ...] = ()
+    messages: tuple[Message, ...] | msgspec.UnsetType = msgspec.UNSET
+    new_from: int | msgspec.UnsetType = msgspec.UNSET
+
+    @classmethod
+    def of_result(cls, result: RunResult[Any], *, messages: bool) -> "ResultForm":
+        """Return the form of a result."""
+        same = {name: getattr(result, name) for name in _SAME_NAMES}
+        return cls(
+            **same,
+            session=result.session_id,
+            output=result.output_or_none,
+            usage=result.usage,
+            cost_usd=result.cost,
+            charges=result.ledger.charges,
+            messages=result.messages if messages else msgspec.UNSET,
+            new_from=result.new_from if messages else msgspec.UNSET,
+        )
+
+    def list_fields(self) -> dict[str, Any]:
+        """Return the fields of the result, without its output."""
+        same = {name: getattr(self, name) for name in _SAME_NAMES}
+        messages = () if self.messages is msgspec.UNSET else self.messages
+        new_from = 0 if self.new_from is msgspec.UNSET else self.new_from
+        ledger = Ledger(self.charges)
+        return {
+            **same,
+            "session_id": self.session,
+            "ledger": ledger,
+            "messages": messages,
+            "new_from": new_from,
+        }
+
+
+_SAME_NAMES = (
+    *("run", "outcome", "reason", "text", "partial_text", "steps", "model_calls", "duration_s"),
+    *("error", "questions", "gated", "recorded", "is_undo", "undo_due", "still_running"),
+)
+"""The fields of a result that its JSON has under the same names."""
 _TONES: dict[Outcome, Tone] = {
     "completed": "good",
     "suspended": "asking",
@@ -220,12 +279,14 @@ def open_questions(state: State) -> tuple[Question, ...]:
     """Return the questions that wait for a person: of the run itself, then of its sub-agents."""
     own = [
         Question(
-            call.call,
+            state.session,
+            call.call.id,
+            call.call.name,
             call.decoded_arguments,
             call.question.question,
             digest(call.decoded_arguments),
+            call.question.rule,
             call.question.expires_at,
-            rule=call.question.rule,
             approvals=call.question.approvals,
             agreed=tuple(given.by for given in list_agreed(call.answers)),
         )
@@ -233,27 +294,12 @@ def open_questions(state: State) -> tuple[Question, ...]:
         if call.question is not None
     ]
     nested = [
-        _read_nested(question)
+        question.read()
         for call in state.step_calls
         if call.waits_for is not None
         for question in call.waits_for.questions
     ]
     return (*own, *nested)
-
-
-def _read_nested(nested: NestedQuestion) -> Question:
-    return Question(
-        ToolCall(nested.call_id, nested.tool, nested.arguments),
-        msgspec.json.decode(nested.arguments, type=dict[str, object]),
-        nested.question,
-        nested.digest,
-        nested.expires_at,
-        nested.session,
-        nested.agents,
-        nested.rule,
-        approvals=nested.approvals,
-        agreed=nested.agreed,
-    )
 
 
 class OutputMissing(ForOperator):

@@ -21,7 +21,8 @@ from windlass.agent.options import RunOptions, parts_of
 from windlass.core.errors import ConfigError, NothingToDo, SessionBusy, SetupDrifted
 from windlass.core.events import AttemptStarted, Fact, RunEnded
 from windlass.core.limits import Budget, Limits
-from windlass.core.result import Question, RunFailed, RunResult
+from windlass.core.question import Question
+from windlass.core.result import RunFailed, RunResult
 from windlass.core.session_summary import TRIAL_PREFIX
 from windlass.core.setup import describe_drift
 from windlass.core.verdicts import PersonAnswer
@@ -224,8 +225,8 @@ class TrialRunner:
                 return
             result = await self._settle(
                 agent.answer(
-                    question.session or trial.session,
-                    question.call.id,
+                    question.session,
+                    question.call_id,
                     verdict,
                     digest=question.digest,
                     by="evaluation",

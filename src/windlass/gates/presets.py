@@ -5,8 +5,12 @@ a run that was started under a preset can be resumed under it. They have a modul
 because `ask` is what an agent gets by default, without the code that reads policy files.
 """
 
+from collections.abc import Iterable
+
 from windlass.core.verdicts import Approval
+from windlass.gates.combined import all_of
 from windlass.gates.rules import Rule, RuleGate
+from windlass.ports import Gate
 
 _ALLOW_READS = Rule("allow", "@read")
 _READ_ONLY = "In read-only mode, only tools that read may be called."
@@ -62,6 +66,13 @@ def ask(
     approval = Approval(role, people, not_starter, expires_after_s, escalate_to, escalate_after_s)
     asked = None if approval == Approval() else approval
     return RuleGate([_ALLOW_READS], default="ask", name="ask", approval=asked)
+
+
+def ask_about(tools: Iterable[str], gate: Gate | None = None) -> Gate:
+    """A gate that asks about each call of these tools, and leaves all else to another gate."""
+    rules = [Rule("ask", name) for name in tools]
+    asking = RuleGate(rules, default="allow", name="tools")
+    return asking if gate is None else all_of(gate, asking)
 
 
 def allow_all() -> RuleGate:

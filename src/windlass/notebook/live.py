@@ -20,7 +20,8 @@ from windlass.core.messages import DisplayCard, Tone, render_html
 from windlass.core.projection.entries import FailureEntry, PromptEntry, SteeringEntry
 from windlass.core.projection.project import apply_event
 from windlass.core.projection.view import CallView, Projection, ReplyEntry
-from windlass.core.result import OutputT, Question, RunResult
+from windlass.core.question import Question
+from windlass.core.result import OutputT, RunResult
 from windlass.core.verdicts import Allow, Deny
 
 DRAWS_PER_S = 10
@@ -56,7 +57,7 @@ async def show(
     while result.questions and not buttons:
         result = await _answer_by_text(agent, result, canvas)
     if result.questions:
-        QuestionButtons(agent, result.session_id, canvas).show(result.questions)
+        QuestionButtons(agent, canvas).show(result.questions)
     return result
 
 
@@ -139,22 +140,21 @@ async def _answer_by_text(
     """Ask about the first question with a line of text, and continue."""
     question = result.questions[0]
     # A cell waits for its input; the run is suspended meanwhile, so nothing is held up.
-    said = input(f"{question.call.name} {question.arguments}: may it? [y/n] ")  # noqa: ASYNC250
+    said = input(f"{question.tool} {question.arguments}: may it? [y/n] ")  # noqa: ASYNC250
     verdict = Allow() if said.strip().lower() in ("y", "yes") else Deny(REFUSAL)
-    return await _go_on(agent, result.session_id, question, verdict, canvas)
+    return await _go_on(agent, question, verdict, canvas)
 
 
 async def _go_on(
     agent: Agent[OutputT],
-    session: str,
     question: Question,
     verdict: Allow | Deny,
     canvas: RunCanvas,
 ) -> RunResult[OutputT]:
     """Answer a question of a run, and show how the run continues."""
     after = await agent.answer(
-        question.session or session,
-        question.call.id,
+        question.session,
+        question.call_id,
         verdict,
         digest=question.digest,
         by=PERSON,
@@ -167,9 +167,8 @@ async def _go_on(
 class QuestionButtons:
     """The questions of a run with their buttons. A click answers one and resumes the run."""
 
-    def __init__(self, agent: Agent[Any], session: str, canvas: RunCanvas) -> None:
+    def __init__(self, agent: Agent[Any], canvas: RunCanvas) -> None:
         self._agent = agent
-        self._session = session
         self._canvas = canvas
         self._shown: set[str] = set()
         self._widgets: Any = importlib.import_module("ipywidgets")
@@ -178,8 +177,8 @@ class QuestionButtons:
         """Show those questions that have no buttons yet."""
         display: Any = importlib.import_module("IPython").display.display
         for question in questions:
-            if question.call.id not in self._shown:
-                self._shown.add(question.call.id)
+            if question.call_id not in self._shown:
+                self._shown.add(question.call_id)
                 display(self._make_box(question))
 
     def _make_box(self, question: Question) -> object:
@@ -204,7 +203,7 @@ class QuestionButtons:
 
     async def _answer(self, question: Question, verdict: Allow | Deny) -> None:
         try:
-            result = await _go_on(self._agent, self._session, question, verdict, self._canvas)
+            result = await _go_on(self._agent, question, verdict, self._canvas)
         except WindlassError as error:
             # A click is not awaited, so the error is shown where its output goes.
             sys.stderr.write(f"{error}\n")

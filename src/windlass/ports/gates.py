@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import msgspec
 
 from windlass.core.messages import Label, ToolSpec
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.verdicts import Allow, Deny, Grant, PersonAnswer, Verdict
 
 

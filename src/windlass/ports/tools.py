@@ -12,7 +12,7 @@ from windlass.core.events import CallWaiting
 from windlass.core.limits import Amount
 from windlass.core.messages import Charge, Label, ToolResult, ToolSpec
 from windlass.core.moves import ClearedCall
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.verdicts import CallPreview, PersonAnswer
 from windlass.ports.journals import BlobStore
 

@@ -37,8 +37,8 @@ from windlass.core.events import (
 from windlass.core.live_batch import LiveItem
 from windlass.core.messages import Charge
 from windlass.core.moves import EndRun, FinalMove, StayPaused, WaitForAnswers
-from windlass.core.result import RunResult, build_result
-from windlass.core.state import CallState, State
+from windlass.core.result import RunResult, build_result, open_questions
+from windlass.core.state import State
 from windlass.logs import get_logger
 from windlass.ports import LiveSender, Watcher, World
 from windlass.runtime.in_flight import (
@@ -342,13 +342,13 @@ class RunDriver:
                 return await self._release_run(ending)
             case StayPaused():
                 return await self._release_run(RunReleased("paused"))
-            case WaitForAnswers(questions, waiting=calls):
-                self._suspend(*(call for call, _ in questions), *calls)
+            case WaitForAnswers():
+                self._suspend()
                 return build_result(self._recorder.state, recorded=True)
 
-    def _suspend(self, *calls: CallState) -> None:
+    def _suspend(self) -> None:
         """Tell the watchers that nothing more comes for now, and write nothing more."""
-        self._recorder.publisher.show_delta(RunSuspended(tuple(call.id for call in calls)))
+        self._recorder.publisher.show_delta(RunSuspended(open_questions(self._recorder.state)))
         self._recorder.close()
 
     async def _release_run(self, release: RunReleased) -> RunResult[Any]:

@@ -40,7 +40,7 @@ from windlass.core.events import (
 from windlass.core.limits import Amount
 from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import ClearedCall, RunCalls
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.state import State, find_call
 from windlass.core.verdicts import Allow, Ask, PersonAnswer, stamp_question
 from windlass.ports import CallContext, ModelRequest, UndoableTools, World, WrittenReply

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from windlass.core.errors import MailRejected, NothingToDo, QuestionDecided
-from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import CallView, Projection, ReplyEntry
+from windlass.core.question import Question
 from windlass.core.verdicts import Allow, AllowAlways, Decision, Deny, Modify, PersonAnswer
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
@@ -55,7 +55,7 @@ class QuestionClosed(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
     by: str = ""
 
 
-def question_id(question: OpenQuestion) -> str:
+def question_id(question: Question) -> str:
     """Return what names a question, with the exact arguments that it is about."""
     return f"{question.session}:{question.call_id}:{question.digest}"
 
@@ -107,8 +107,7 @@ async def give_answer(
     session = await service.find_session(caller, name, "answer")
     try:
         left = await service.answer(session, call_id, answer, digest=digest)
-        root = (await service.find_root(session)).name
-        return frozenset(f"{each.session or root}:{each.call.id}:{each.digest}" for each in left)
+        return frozenset(question_id(each) for each in left)
     except QuestionDecided as decided:
         return describe_decision(asked_id, decided.decision)
     except (NothingToDo, MailRejected):

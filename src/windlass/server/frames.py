@@ -1,12 +1,10 @@
 """Frames of server-sent events, each encoded once."""
 
-import msgspec
-
 from windlass.core.events import Event
+from windlass.core.json_form import encode_json
 
 FRAMES_KEPT = 128
 """Frames that are kept for the other watchers of the same events."""
-_encode_json = msgspec.json.Encoder(decimal_format="string").encode
 
 
 class FrameEncoder:
@@ -30,7 +28,7 @@ class FrameEncoder:
 
 def encode_event(event: Event) -> bytes:
     """Return the frame of an event: `fact` with an id, or `delta` without one."""
-    data = _encode_json(event)
+    data = encode_json(event)
     if event.nth:
         return b"event: delta\ndata: %b\n\n" % data
     return b"id: %d\nevent: fact\ndata: %b\n\n" % (event.seq, data)
@@ -39,4 +37,4 @@ def encode_event(event: Event) -> bytes:
 def encode_frame(name: str, data: object, event_id: str = "") -> bytes:
     """Return a frame with any data that has a JSON form."""
     head = f"id: {event_id}\n" if event_id else ""
-    return f"{head}event: {name}\n".encode() + b"data: %b\n\n" % _encode_json(data)
+    return f"{head}event: {name}\n".encode() + b"data: %b\n\n" % encode_json(data)

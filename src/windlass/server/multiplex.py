@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from windlass.core.events import Event
-from windlass.core.projection.runs import OpenQuestion
+from windlass.core.question import Question
 from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
 from windlass.server.access import Caller
 from windlass.server.api.session_records import session_reply
@@ -43,7 +43,7 @@ class SessionQuestions(msgspec.Struct, frozen=True):
     """The questions that wait in a session now; none if they were answered."""
 
     session: str
-    questions: tuple[OpenQuestion, ...]
+    questions: tuple[Question, ...]
 
 
 def read_places(text: str) -> dict[str, int]:
@@ -148,7 +148,7 @@ class MultiplexedStream:
         is_waiting = summary.state == "waiting"
         if not is_waiting and summary.session not in self._asked:
             return
-        questions: tuple[OpenQuestion, ...] = ()
+        questions: tuple[Question, ...] = ()
         if is_waiting:
             self._asked.add(summary.session)
             session = await self._service.find_listed(self._caller, summary, "answer")

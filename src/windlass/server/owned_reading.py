@@ -10,7 +10,7 @@ from windlass.agent import control
 from windlass.core.events import CallFinished, CallLate, Fact
 from windlass.core.fold.run import fold
 from windlass.core.mail import Letter
-from windlass.core.projection.runs import OpenQuestion
+from windlass.core.question import Question
 from windlass.core.session_summary import SessionSummary
 from windlass.core.state import State
 from windlass.journals.codec import RecordProblem
@@ -60,9 +60,7 @@ async def is_caught_up(journal: Journal, session: OwnedSession, seq: int) -> boo
     return not await journal.read_mail(session.name, "control", taken)
 
 
-async def drop_decided(
-    journal: Journal, questions: Sequence[OpenQuestion]
-) -> Sequence[OpenQuestion]:
+async def drop_decided(journal: Journal, questions: Sequence[Question]) -> Sequence[Question]:
     """Return the questions of a caller's view that no accepted answer decides.
 
     An answer counts from when it is accepted; the view shows it once a driver has taken it.

@@ -24,7 +24,7 @@ from windlass.core.events import RunStarted
 from windlass.core.fold.run import fold
 from windlass.core.limits import Limits, RaisedLimits
 from windlass.core.messages import ContentPart, Label
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.session_summary import SessionState, SessionSummary, row_of
 from windlass.core.verdicts import PersonAnswer
 from windlass.journals.forking import fork as fork_session

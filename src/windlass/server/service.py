@@ -26,8 +26,8 @@ from windlass.agent.options import RunOptions, name_session, parts_of
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.core.disclosure import EVERYTHING, AgentPart, check_parts, show_event
 from windlass.core.events import Delta, Event, Fact
-from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
+from windlass.core.question import Question
 from windlass.core.reply_hold import visible_facts
 from windlass.core.retention import RetentionRules
 from windlass.core.session_summary import (
@@ -395,7 +395,7 @@ class Service(RunControls):
 
     async def list_questions(
         self, caller: Caller, limit: int = QUESTION_SESSIONS_MAX, cursor: str | None = None
-    ) -> tuple[list[OpenQuestion], str | None]:
+    ) -> tuple[list[Question], str | None]:
         """Return the questions that the caller may answer, and the cursor of the rest."""
         query = SessionQuery(states=("waiting",), parent="")
         page = await self._list_usable(caller, "answer", query, limit, cursor)
@@ -407,7 +407,7 @@ class Service(RunControls):
                 asked += await self._find_questions(summary, view, known.folder)
         return await add_previews(asked), page.cursor
 
-    async def read_questions(self, session: OwnedSession) -> list[OpenQuestion]:
+    async def read_questions(self, session: OwnedSession) -> list[Question]:
         """Return the questions that wait in a session, with what their calls would change."""
         found = await self._find_questions(session.summary, session.view, session.folder)
         return await add_previews(found)

@@ -19,6 +19,7 @@ from windlass.core.events import (
 )
 from windlass.core.live_batch import FactMark, LiveBatch, LiveItem
 from windlass.core.messages import AssistantMessage, TextPart, Usage
+from windlass.core.question import Question
 from windlass.ports import Journal, LiveSender, LiveSubscription
 from windlass.testing.journals import SESSION, JournalSuite, on_two_journals
 from windlass.testing.leases import PATIENCE_S
@@ -44,7 +45,7 @@ ITEMS: tuple[LiveItem, ...] = (
         seq=3,
         nth=11,
     ),
-    RunSuspended(("c",), seq=3, nth=12),
+    RunSuspended((Question("s", "c", "send", {}, "May I?", "digest"),), seq=3, nth=12),
 )
 """A mark, and a delta of every kind."""
 

@@ -35,7 +35,7 @@ from windlass.core.events import (
 )
 from windlass.core.messages import Usage
 from windlass.core.session_summary import check_text
-from windlass.core.setup import ModelInfo
+from windlass.core.setup import ModelInfo, Price
 from windlass.core.view import Prompt
 from windlass.testing.prompts import PromptChecker
 from windlass.testing.script_words import (
@@ -76,6 +76,9 @@ class PlannedReply(msgspec.Struct, frozen=True):
     """Size of the output, in bytes."""
 
 
+FREE = Price(0, 0)
+
+
 class ScriptedModel:
     """A `Model` that plays a script, one reply for each request."""
 
@@ -94,7 +97,7 @@ class ScriptedModel:
 
         Args:
             replies: one reply for each request, in order.
-            info: name, price and limits of the model; by default only its name is known.
+            info: name, price and limits of the model; by default it has a name, and costs nothing.
             name: its name, if no info is given.
             token_chars: characters in a piece of text.
             pace_s: seconds between two pieces.
@@ -102,7 +105,7 @@ class ScriptedModel:
             truthful: respect `output_max` of the prompt (stop with `length`), and report usage at
                 the end of each reply that does not report it.
         """
-        self.info = info or ModelInfo(name)
+        self.info = info or ModelInfo(name, FREE)
         self.prompts: list[Prompt] = []
         """The requests received so far, in order."""
         self.billed: list[Usage] = []

@@ -93,6 +93,8 @@ class ToolTraits(TypedDict, total=False):
     question: str
     """How a person is asked about a call, such as "Refund {amount} {currency} for order {order}?".
     By default, the question is made of the tool's name and its most telling arguments."""
+    ask: bool
+    """Whether a person is asked before each call, whatever the gate allows."""
     undo: "Tool[..., Any] | ToolFunction"
     """Reverts the effect of a call. It gets the context, whose `undoes` describes the call and its
     outcome, and the same arguments. A plain function counts as a `write`: give a tool with another
@@ -290,6 +292,7 @@ def _build_tool(
         schema,
         options.get("effect", "write"),
         tuple(label for label in _LABELS if options.get(label)),
+        asks=options.get("ask", False),
         undo=_undo_effect(options.get("undo")),
         question=check_question(name, options.get("question", ""), schema),
     )

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from windlass import Agent, answer, tool
 from windlass.core.events import CallAnswered
 from windlass.core.projection.project import project_events
-from windlass.core.projection.runs import OpenQuestion
+from windlass.core.question import Question
 from windlass.core.verdicts import Allow, CallPreview, Deny
 from windlass.gates.presets import ask
 from windlass.journals.memory import MemoryJournal
@@ -80,19 +80,19 @@ class Scene:
             on_postponed=self._postpone,
         )
 
-    async def _preview(self, question: OpenQuestion) -> CallPreview | None:
+    async def _preview(self, question: Question) -> CallPreview | None:
         return CallPreview(f"A letter goes to {question.arguments['to']}.", "+Dear Bob")
 
     def _postpone(self) -> None:
         self.postponed += 1
 
-    async def begin(self) -> tuple[OpenQuestion, ...]:
+    async def begin(self) -> tuple[Question, ...]:
         script = [call("send", {"to": "bob"}), "Sent."]
         self.agent = Agent(ScriptedModel(script), tools=[send], gate=ask(), journal=self.journal)
         await self.agent.run("Write to Bob.", session="s")
         return await self.questions()
 
-    async def questions(self) -> tuple[OpenQuestion, ...]:
+    async def questions(self) -> tuple[Question, ...]:
         return project_events(await self.journal.read("s"), "s").questions
 
     async def follow(self) -> None:

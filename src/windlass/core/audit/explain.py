@@ -320,7 +320,7 @@ def _explain_open_run(state: State) -> Iterator[str]:
     if not state.is_active or state.run is None:
         return
     for question in open_questions(state):
-        yield f"It waits for an answer: {quote_text(question.question)} ({question.call.id})"
+        yield f"It waits for an answer: {quote_text(question.question)} ({question.call_id})"
     if state.is_queued:
         yield f"Run {state.run.number} waits in the queue for a driver"
     elif not state.is_waiting:

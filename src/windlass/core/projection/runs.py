@@ -1,6 +1,6 @@
-"""What a projection shows about a run: its figures, what it waits for, and what it asks."""
+"""What a projection shows about a run: its figures, and what it waits for."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -8,7 +8,6 @@ from windlass.core.errors import Fault, Outcome
 from windlass.core.events import RunPaused
 from windlass.core.limits import RaisedLimits
 from windlass.core.messages import Ledger
-from windlass.core.verdicts import Approval, CallPreview
 
 
 class RunView(msgspec.Struct, frozen=True, gc=False):
@@ -75,26 +74,3 @@ class RunStatus(msgspec.Struct, frozen=True, gc=False):
     """When the next attempt is made, if it waits to retry."""
     tools: tuple[str, ...] = ()
     """The names of the tools that run."""
-
-
-class OpenQuestion(msgspec.Struct, frozen=True, gc=False):
-    """A call that waits for a person's answer, here or in a sub-agent."""
-
-    session: str
-    call_id: str
-    tool: str
-    arguments: dict[str, Any]
-    """What would run if the answer is yes."""
-    question: str
-    digest: str
-    """Of the arguments. An answer is bound to it."""
-    rule: str = ""
-    expires_at: float | None = None
-    chain: tuple[str, ...] = ()
-    """The agents that work for one another, from the top down to the one that asks."""
-    preview: CallPreview | None = None
-    """What the call would change, in a list of questions; None if it was not computed."""
-    approvals: tuple[Approval, ...] = ()
-    """Who has to agree; all of these. Empty: anyone who may answer."""
-    agreed: tuple[str, ...] = ()
-    """The people who agreed so far, if others have to agree too."""

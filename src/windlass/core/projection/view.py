@@ -40,9 +40,10 @@ from windlass.core.projection.entries import (
     ViewEntry,
     join_texts,
 )
-from windlass.core.projection.runs import OpenQuestion, RunStatus, RunView
+from windlass.core.projection.runs import RunStatus, RunView
 from windlass.core.projection.shared_log import JoinedLog, SharedLog
 from windlass.core.projection.streaming import StreamingReply
+from windlass.core.question import Question
 from windlass.core.setup import Setup, digest
 from windlass.core.state import waits_for_person
 from windlass.core.verdicts import (
@@ -267,7 +268,7 @@ class Projection(msgspec.Struct, frozen=True, gc=False):
         )
 
     @property
-    def questions(self) -> tuple[OpenQuestion, ...]:
+    def questions(self) -> tuple[Question, ...]:
         """The questions that wait for a person, here and in sub-agents."""
         return tuple(_find_questions(self, ()))
 
@@ -321,11 +322,11 @@ def _waits_in_subagent(call: CallView) -> bool:
     return any(agent.projection.status.waits_for == "person" for agent in call.agents)
 
 
-def _find_questions(projection: Projection, chain: tuple[str, ...]) -> Iterator[OpenQuestion]:
+def _find_questions(projection: Projection, chain: tuple[str, ...]) -> Iterator[Question]:
     for call in projection.open_calls:
         if call.question is not None:
             arguments = call.decoded_arguments
-            yield OpenQuestion(
+            yield Question(
                 projection.session,
                 call.id,
                 call.name,
@@ -346,19 +347,6 @@ def _find_questions(projection: Projection, chain: tuple[str, ...]) -> Iterator[
             yield from _find_questions(nested.projection, (*chain, nested.agent))
 
 
-def _nested_questions(fact: CallWaiting, chain: tuple[str, ...]) -> Iterator[OpenQuestion]:
-    for asked in fact.questions:
-        yield OpenQuestion(
-            asked.session,
-            asked.call_id,
-            asked.tool,
-            _decode_object(asked.arguments),
-            asked.question,
-            asked.digest,
-            asked.rule,
-            asked.expires_at,
-            # Recorded with all agents above it, so the ones above here are among them.
-            asked.agents or chain,
-            approvals=asked.approvals,
-            agreed=asked.agreed,
-        )
+def _nested_questions(fact: CallWaiting, chain: tuple[str, ...]) -> Iterator[Question]:
+    # Recorded with all agents above it, so the ones above here are among them.
+    return (asked.read(chain) for asked in fact.questions)

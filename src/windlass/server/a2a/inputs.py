@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart
-from windlass.core.projection.runs import OpenQuestion
+from windlass.core.question import Question
 from windlass.core.verdicts import PersonAnswer
 from windlass.server.a2a.wire import A2aMessage, A2aPart
 from windlass.server.answers import question_id, read_answer, read_answer_text
@@ -68,7 +68,7 @@ def _make_file(part: A2aPart, data: bytes | None, url: str | None) -> ContentPar
 
 
 def read_answers(
-    message: A2aMessage, questions: tuple[OpenQuestion, ...]
+    message: A2aMessage, questions: tuple[Question, ...]
 ) -> Iterator[tuple[str, PersonAnswer]]:
     """Yield what a message answers: the id of a question, and the answer.
 
@@ -118,9 +118,7 @@ def _as_list(data: object) -> list[object]:
     return [data]
 
 
-def _read_answer_object(
-    given: object, questions: tuple[OpenQuestion, ...]
-) -> tuple[str, PersonAnswer]:
+def _read_answer_object(given: object, questions: tuple[Question, ...]) -> tuple[str, PersonAnswer]:
     if not isinstance(given, dict):
         return _only_question(questions), read_answer(given)
     fields = dict(cast("dict[str, Any]", given))
@@ -130,7 +128,7 @@ def _read_answer_object(
     return str(asked), read_answer(fields)
 
 
-def _only_question(questions: tuple[OpenQuestion, ...]) -> str:
+def _only_question(questions: tuple[Question, ...]) -> str:
     if len(questions) != 1:
         raise _unclear(f"{len(questions)} questions wait, and the answer does not say which it is.")
     return question_id(questions[0])

@@ -12,8 +12,9 @@ import msgspec
 from windlass.core.errors import Outcome
 from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart
 from windlass.core.projection.entries import PromptEntry, SteeringEntry
-from windlass.core.projection.runs import OpenQuestion, RunView
+from windlass.core.projection.runs import RunView
 from windlass.core.projection.view import Projection, ReplyEntry
+from windlass.core.question import Question
 from windlass.server.a2a.wire import (
     A2aArtifact,
     A2aMessage,
@@ -122,7 +123,7 @@ def _question_parts(view: Projection) -> Iterator[A2aPart]:
     )
 
 
-def _describe_question(question: OpenQuestion) -> dict[str, Any]:
+def _describe_question(question: Question) -> dict[str, Any]:
     described: dict[str, Any] = {
         "id": question_id(question),
         "question": question.question,

@@ -21,7 +21,7 @@ from acp.schema import (
 
 from windlass.agent.answering import answer
 from windlass.core.errors import ConfigError, ForOperator, NothingToDo
-from windlass.core.projection.runs import OpenQuestion
+from windlass.core.question import Question
 from windlass.core.verdicts import Allow, AllowAlways, CallPreview, Deny, PersonAnswer
 from windlass.logs import get_logger
 from windlass.ports import Journal
@@ -55,7 +55,7 @@ class PermissionClient(Protocol):
     async def withdraw_question(self, session: str, tool_call: str) -> None: ...
 
 
-PreviewQuestion = Callable[[OpenQuestion], Awaitable[CallPreview | None]]
+PreviewQuestion = Callable[[Question], Awaitable[CallPreview | None]]
 """Says what the call of a question would change; None if this is not known."""
 
 
@@ -86,7 +86,7 @@ class PermissionRequests:
         self._asking: dict[QuestionKey, asyncio.Task[None]] = {}
         self._answered: set[QuestionKey] = set()
 
-    def follow(self, questions: Iterable[OpenQuestion]) -> None:
+    def follow(self, questions: Iterable[Question]) -> None:
         """Ask the questions that are new, and take back those that are no longer open."""
         still_open = {_key_of(question): question for question in questions}
         for key, task in tuple(self._asking.items()):
@@ -106,7 +106,7 @@ class PermissionRequests:
         self._asking.clear()
         self._answered.clear()
 
-    async def _ask(self, question: OpenQuestion) -> None:
+    async def _ask(self, question: Question) -> None:
         shown = await self._show_question(question)
         try:
             response = await self._client.request_permission(
@@ -133,7 +133,7 @@ class PermissionRequests:
         except (OSError, asyncio.CancelledError):
             return
 
-    async def _post_answer(self, question: OpenQuestion, reply: PersonAnswer) -> None:
+    async def _post_answer(self, question: Question, reply: PersonAnswer) -> None:
         try:
             await self._write_answer(question, reply)
         except NothingToDo:
@@ -150,7 +150,7 @@ class PermissionRequests:
                 self._answered.discard(_key_of(question))
                 self._on_postponed()
 
-    async def _write_answer(self, question: OpenQuestion, reply: PersonAnswer) -> None:
+    async def _write_answer(self, question: Question, reply: PersonAnswer) -> None:
         await answer(
             self._journal,
             question.session,
@@ -160,7 +160,7 @@ class PermissionRequests:
             by=self._by,
         )
 
-    async def _show_question(self, question: OpenQuestion) -> ToolCallUpdate:
+    async def _show_question(self, question: Question) -> ToolCallUpdate:
         """Return exactly what would happen: arguments, command or diff, who asks and why."""
         is_nested = question.session != self._session
         tool_call = f"{question.session}/{question.call_id}" if is_nested else question.call_id
@@ -189,7 +189,7 @@ class PermissionRequests:
         )
 
 
-def make_options(question: OpenQuestion) -> list[PermissionOption]:
+def make_options(question: Question) -> list[PermissionOption]:
     """Return the answers that a person may choose from."""
     once = PermissionOption(option_id=ALLOW_ONCE, name="Allow", kind="allow_once")
     deny = PermissionOption(option_id=DENY, name="Deny", kind="reject_once")
@@ -208,7 +208,7 @@ def make_options(question: OpenQuestion) -> list[PermissionOption]:
     return [once, same_call, same_tool, deny]
 
 
-def read_answer(question: OpenQuestion, option: str) -> PersonAnswer:
+def read_answer(question: Question, option: str) -> PersonAnswer:
     """Return the answer that a person chose. What is not known is a no."""
     match option:
         case "allow_once":
@@ -223,5 +223,5 @@ def read_answer(question: OpenQuestion, option: str) -> PersonAnswer:
             return Deny(f"The editor answered {option!r}, which was not offered.", RULE)
 
 
-def _key_of(question: OpenQuestion) -> QuestionKey:
+def _key_of(question: Question) -> QuestionKey:
     return question.session, question.call_id, question.digest

@@ -21,9 +21,8 @@ from windlass.core.errors import ModelRetry, NothingToDo, Outcome, SessionBusy, 
 from windlass.core.events import RunEnded
 from windlass.core.projection.changes import forget_streamed_text
 from windlass.core.projection.project import apply_event, project_events
-from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
-from windlass.core.result import Question
+from windlass.core.question import Question
 from windlass.core.verdicts import CallPreview, PersonAnswer
 from windlass.logs import get_logger
 from windlass.ports import Journal
@@ -141,7 +140,7 @@ class EditorSession:
             on_postponed=self._postpone,
         )
 
-    async def _preview_question(self, question: OpenQuestion) -> CallPreview | None:
+    async def _preview_question(self, question: Question) -> CallPreview | None:
         parts = parts_of((await self._task.open()).agent)
         return await preview_call(parts, question.tool, question.arguments, question.chain)
 

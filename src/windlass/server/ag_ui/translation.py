@@ -12,8 +12,9 @@ from windlass.core.deltas import PlacedEvent
 from windlass.core.events import Event, NestedEvent, RunEnded, TextDelta, ThinkingDelta
 from windlass.core.messages import Ledger, ToolResult, Usage
 from windlass.core.projection.project import apply_event
-from windlass.core.projection.runs import OpenQuestion, RunView
+from windlass.core.projection.runs import RunView
 from windlass.core.projection.view import CallView, Projection, ReplyEntry
+from windlass.core.question import Question
 from windlass.server.ag_ui import wire
 from windlass.server.ag_ui.conversation import (
     build_messages,
@@ -266,7 +267,7 @@ def find_interrupts(run: ClientRun) -> tuple[wire.AgUiInterrupt, ...]:
     return tuple(interrupt for interrupt in asked if interrupt.id in waits)
 
 
-def make_interrupt(view: Projection, question: OpenQuestion) -> wire.AgUiInterrupt:
+def make_interrupt(view: Projection, question: Question) -> wire.AgUiInterrupt:
     """Return a question as the protocol asks it."""
     is_nested = question.session != view.session
     expires_at = ""

@@ -8,8 +8,9 @@ from msgspec import Meta
 from windlass.agent.control import ControlReceipt
 from windlass.core.limits import RaisedLimits
 from windlass.core.messages import ContentPart
-from windlass.core.projection.runs import OpenQuestion
+from windlass.core.question import Question
 from windlass.core.verdicts import PersonAnswer
+from windlass.server.answers import question_id
 from windlass.server.api.runs import StartedReply
 from windlass.server.api.session_records import session_address, session_links
 from windlass.server.messages import HttpReply, HttpRequest, Reply
@@ -73,7 +74,7 @@ class ControlReply(msgspec.Struct, frozen=True):
 class QuestionsReply(msgspec.Struct, frozen=True):
     """Questions that wait for a person."""
 
-    questions: list[OpenQuestion]
+    questions: list[Question]
     cursor: str | None = None
 
 
@@ -102,8 +103,8 @@ async def answer_question(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(AnswerBody)
     left = await service.answer(request.session, body.call_id, body.answer, digest=body.digest)
     session = await service.read_again(request.session)
-    waiting = {(each.digest, each.call.id) for each in left}
-    shown = [each for each in session.view.questions if (each.digest, each.call_id) in waiting]
+    waiting = {question_id(each) for each in left}
+    shown = [each for each in session.view.questions if question_id(each) in waiting]
     return HttpReply(200, QuestionsReply(shown))
 
 

@@ -12,8 +12,9 @@ from windlass.core.events import Fact
 from windlass.core.limits import Limits, check_numbers
 from windlass.core.messages import ContentPart, Label, Usage
 from windlass.core.projection.entries import SteeringEntry
-from windlass.core.projection.runs import OpenQuestion, RunStatus, RunView
+from windlass.core.projection.runs import RunStatus, RunView
 from windlass.core.projection.view import Entry
+from windlass.core.question import Question
 from windlass.core.session_summary import SessionQuery, SessionState, read_tag_pairs
 from windlass.server.api.session_records import (
     SessionReply,
@@ -105,7 +106,7 @@ class ConversationReply(msgspec.Struct, frozen=True):
     run: RunView | None
     runs: Sequence[RunView]
     status: RunStatus
-    questions: tuple[OpenQuestion, ...]
+    questions: tuple[Question, ...]
     usage: Usage | None
     cost: Decimal | None
 
@@ -316,7 +317,7 @@ async def watch_sessions(service: Service, request: HttpRequest) -> Reply:
 
 
 def conversation_reply(
-    session: OwnedSession, query: ConversationQuery, questions: Sequence[OpenQuestion]
+    session: OwnedSession, query: ConversationQuery, questions: Sequence[Question]
 ) -> ConversationReply:
     """Return the JSON form of a session."""
     view = session.view

@@ -16,8 +16,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import NoBackChannelError
 
 from windlass.core.events import StepProposed
-from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
+from windlass.core.question import Question
 from windlass.core.verdicts import Allow, AllowAlways, Deny, PersonAnswer
 from windlass.logs import get_logger
 from windlass.server.access import Caller
@@ -49,7 +49,7 @@ FORM_SCHEMA: dict[str, Any] = {
 }
 
 
-def describe_question(question: OpenQuestion) -> str:
+def describe_question(question: Question) -> str:
     """Return exactly what would happen: the question, who asks, the rule, and all arguments."""
     lines = [question.question]
     if question.chain:
@@ -61,12 +61,12 @@ def describe_question(question: OpenQuestion) -> str:
     return "\n".join(lines)
 
 
-def is_too_long(question: OpenQuestion) -> bool:
+def is_too_long(question: Question) -> bool:
     """Whether a form would hide the end of the call. Such a call is answered elsewhere."""
     return len(describe_question(question)) > ARGUMENTS_CHARS_MAX
 
 
-def make_form(question: OpenQuestion) -> types.ElicitRequest:
+def make_form(question: Question) -> types.ElicitRequest:
     """Return the request that shows a question to the user of a client."""
     return types.ElicitRequest(
         params=types.ElicitRequestFormParams(
@@ -206,7 +206,7 @@ async def wait_for_call(
     return make_result(await run.read_again())
 
 
-async def _elicit(ctx: RequestContext, run: ClientRun, questions: list[OpenQuestion]) -> bool:
+async def _elicit(ctx: RequestContext, run: ClientRun, questions: list[Question]) -> bool:
     """Ask the client's user; returns whether each question has an answer now.
 
     An answer that is given elsewhere meanwhile counts, and the form is taken back.
@@ -254,7 +254,7 @@ def make_input_requests(view: Projection) -> types.InputRequests:
     return {question_id(one): make_form(one) for one in view.questions if not is_too_long(one)}
 
 
-async def _ask_client(ctx: RequestContext, question: OpenQuestion) -> types.ElicitResult | None:
+async def _ask_client(ctx: RequestContext, question: Question) -> types.ElicitResult | None:
     """Show a form to the client's user; None if the client cannot."""
     params = make_form(question).params
     if not isinstance(params, types.ElicitRequestFormParams):

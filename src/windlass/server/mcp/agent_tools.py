@@ -9,8 +9,8 @@ import msgspec
 
 from windlass.agent.agent import Agent
 from windlass.core.disclosure import AgentPart
-from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
+from windlass.core.question import Question
 from windlass.server.errors import ApiError
 from windlass.server.served_agents import list_shown_tools
 
@@ -134,7 +134,7 @@ def make_result(view: Projection) -> types.CallToolResult:
     return types.CallToolResult(content=content, structured_content=structured, is_error=is_error)
 
 
-def _describe_end(view: Projection, outcome: str, questions: tuple[OpenQuestion, ...]) -> str:
+def _describe_end(view: Projection, outcome: str, questions: tuple[Question, ...]) -> str:
     """Return what the text of a run does not say about its end."""
     run = view.run
     if outcome == "completed" or run is None:

@@ -23,8 +23,8 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.errors import WindlassError
-from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
+from windlass.core.question import Question
 from windlass.server.access import Caller
 from windlass.server.answers import give_answer, question_id
 from windlass.server.client_run import ClientRun
@@ -243,7 +243,7 @@ class _PatientReader:
         await self._views.aclose()
 
 
-def _ask(question: OpenQuestion, at: EventPlace) -> dict[str, Any]:
+def _ask(question: Question, at: EventPlace) -> dict[str, Any]:
     form = dump_model(make_form(question))["params"]
     _relate_task(form, at)
     sent_id = _QUESTION + urlsafe_b64encode(question_id(question).encode()).decode()

@@ -19,8 +19,8 @@ import msgspec
 from typing_extensions import override
 
 from windlass.core.projection.project import apply_event
-from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
+from windlass.core.question import Question
 from windlass.server.client_run import ClientRun
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpRequest
@@ -236,10 +236,10 @@ class ChatChunks:
         )
 
 
-def question_linker(request: HttpRequest) -> Callable[[OpenQuestion], str]:
+def question_linker(request: HttpRequest) -> Callable[[Question], str]:
     """Return what makes the address of a question: the public one, or that of this request."""
 
-    def link(question: OpenQuestion) -> str:
+    def link(question: Question) -> str:
         session = quote(question.session, safe="")
         return f"{request.base_url}/#/questions/{session}/{quote(question.call_id, safe='')}"
 

@@ -18,8 +18,9 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.events import Event, RunEnded, RunQueued, RunStarted
-from windlass.core.projection.runs import OpenQuestion, RunView
+from windlass.core.projection.runs import RunView
 from windlass.core.projection.view import Projection, ReplyEntry
+from windlass.core.question import Question
 from windlass.server.client_run import find_run
 from windlass.server.openai.objects import (
     ErrorDetails,
@@ -140,9 +141,7 @@ FAILED_OUTCOMES = ("failed", "empty_reply")
 class ResponseEncoder:
     """One run of a session as a response. Events before and after the run change nothing."""
 
-    def __init__(
-        self, run: int, question_url: Callable[[OpenQuestion], str], view: Projection
-    ) -> None:
+    def __init__(self, run: int, question_url: Callable[[Question], str], view: Projection) -> None:
         """Make the encoder of a run; `view` is the session before the first event that comes."""
         self._run = run
         self._question_url = question_url
@@ -269,7 +268,7 @@ class ResponseEncoder:
             case _:
                 return "incomplete"
 
-    def _link_question(self, question: OpenQuestion) -> LinkedQuestion:
+    def _link_question(self, question: Question) -> LinkedQuestion:
         return LinkedQuestion(
             question.call_id,
             question.tool,

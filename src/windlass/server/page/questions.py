@@ -12,8 +12,8 @@ import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Label, ToolSpec
-from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import CallView, Projection, ReplyEntry
+from windlass.core.question import Question
 from windlass.core.state import State
 from windlass.core.verdicts import (
     Allow,
@@ -115,7 +115,7 @@ class QuestionReader:
                 continue  # Its session was deleted meanwhile.
         return described
 
-    async def _describe(self, caller: Caller, question: OpenQuestion) -> PageQuestion:
+    async def _describe(self, caller: Caller, question: Question) -> PageQuestion:
         session = await self._service.find_session(caller, question.session, "answer")
         root = await self._service.find_root(session)
         view = session.view
@@ -265,9 +265,7 @@ def _find_call(view: Projection, call_id: str) -> CallView | None:
     return view.find_call(call_id)
 
 
-def _earlier_answers(
-    view: Projection, state: State, question: OpenQuestion
-) -> Iterable[EarlierAnswer]:
+def _earlier_answers(view: Projection, state: State, question: Question) -> Iterable[EarlierAnswer]:
     for grant in state.grants:
         if grant.tool == question.tool and grant.pattern:
             yield EarlierAnswer(0.0, "", "", grant.pattern, "allow")

@@ -14,7 +14,7 @@ import msgspec
 
 from windlass.core.control_facts import CallWaiting
 from windlass.core.events import CallJudged, Fact, RunEnded, RunQueued, RunStarted
-from windlass.core.projection.runs import OpenQuestion
+from windlass.core.question import Question
 from windlass.core.session_summary import NO_TAGS, TAGS_KEY, SessionSummary
 from windlass.core.verdicts import Ask
 from windlass.server.webhooks.store import Webhook
@@ -95,7 +95,7 @@ class SessionReading(msgspec.Struct, frozen=True):
     owner: str
     facts: Sequence[Fact]
     """All facts after the cursor."""
-    questions: Mapping[tuple[str, str], OpenQuestion]
+    questions: Mapping[tuple[str, str], Question]
     """The questions that wait now, by session and call: only these are worth a message."""
 
     def run_of(self, fact: Fact) -> int:
@@ -167,7 +167,7 @@ def _end_message(
 
 
 def _question_message(
-    hook: Webhook, reading: SessionReading, fact: Fact, question: OpenQuestion
+    hook: Webhook, reading: SessionReading, fact: Fact, question: Question
 ) -> HookMessage:
     summary = reading.summary
     asked = QuestionNotice(

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.errors import ConfigError, NothingToDo, QuestionDecided
-from windlass.core.projection.runs import OpenQuestion
+from windlass.core.question import Question
 from windlass.core.verdicts import Allow, Deny, PersonAnswer
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply, error_headers
@@ -104,7 +104,7 @@ async def _read(service: Service, code: str) -> tuple[Webhook, AnswerLink]:
     return hook, link
 
 
-async def _find_question(service: Service, hook: Webhook, link: AnswerLink) -> OpenQuestion:
+async def _find_question(service: Service, hook: Webhook, link: AnswerLink) -> Question:
     """Return the question that a link leads to. Raises ApiError 410 if it no longer waits."""
     session = await service.find_session(caller_of(hook), link.session)
     root = await service.find_root(session)
@@ -132,7 +132,7 @@ def _read_answer(body: bytes) -> PersonAnswer:
             raise ApiError(422, "answer_missing", "No answer was given.", "Choose allow or deny.")
 
 
-def _question_html(question: OpenQuestion) -> str:
+def _question_html(question: Question) -> str:
     arguments = msgspec.json.format(msgspec.json.encode(question.arguments)).decode()
     who = " → ".join(question.chain) or "An agent"
     body = (

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec.structs import replace
 
-from windlass.core.messages import TextPart, ToolCall, ToolResult, ToolSpec
-from windlass.core.result import Question
+from windlass.core.messages import TextPart, ToolResult, ToolSpec
+from windlass.core.question import Question
 from windlass.core.setup import digest
 from windlass.core.text_clip import printable_chars, printable_line
 from windlass.core.verdicts import Deny, Modify, PersonAnswer
@@ -208,11 +207,12 @@ class OpenCall:
         if context.call is None or self._questions > QUESTIONS_MAX:
             return None
         call_id = f"{context.call_id}.question{self._questions}"
-        encoded = msgspec.json.encode(arguments).decode()
         context.report(f"MCP server {self._server!r} asks a question")
         return await context.call.ask_person(
             Question(
-                ToolCall(call_id, QUESTION_TOOL, encoded),
+                context.session_id,
+                call_id,
+                QUESTION_TOOL,
                 arguments,
                 text,
                 digest(arguments),
