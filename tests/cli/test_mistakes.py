@@ -13,6 +13,11 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no prompt": (("run", "-m", "openai-chat:m"), 2, "the prompt is empty"),
     "no model": (("run", "go"), 2, "no model is configured: set ANTHROPIC_API_KEY"),
     "no model to serve": (("serve",), 2, "then windlass serve -m ollama:MODEL Without"),
+    "no folder to serve from": (
+        ("serve", "--journal", "nowhere/x.db"),
+        2,
+        "Correct the path, or add --create to make it.",
+    ),
     "no such flag": ((*RUN, "--modle", "x"), 2, "No such option '--modle'"),
     "another program's flag": ((*RUN, "--json"), 2, "Did you mean '--output-format json'?"),
     "a provider that is not": (("run", "-m", "opnai:x", "go"), 2, "Did you mean openai"),

@@ -24,7 +24,7 @@ from windlass.cli.options import (
 from windlass.core.errors import ConfigError
 from windlass.journals.wording import show_journal_name
 from windlass.ports import Journal
-from windlass.project.journals import journal_name
+from windlass.project.journals import journal_name, require_folder
 from windlass.server.access import LOCAL_OWNER
 from windlass.server.background import OutsideSettings
 from windlass.server.jwt_tokens import JwtOptions
@@ -65,6 +65,9 @@ Examples:
     "--journal",
     metavar="NAME",
     help="Where the sessions are kept: a path, memory: or postgresql://…",
+)
+@click.option(
+    "--create", "creates", is_flag=True, help="Make the folder of the journal if it is not there."
 )
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="A certificate (PEM).")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key (PEM).")
@@ -148,6 +151,8 @@ def serve(
     """
     outside = OutsideSettings(public_url=given["public_url"], webhook_hosts=given["webhook_hosts"])
     options = _read_options(given, outside)
+    if journal and not given["creates"]:
+        require_folder(journal)
     set_up_logs(given["log_format"])
     placing = None if engine is None else engine_module.LateEngine(engine)
     entry = EntryOptions(opens_page=opens_page, shows_login=given["shows_login"])

@@ -124,6 +124,16 @@ def journal_exists(name: str | os.PathLike[str]) -> bool:
     return parsed.kind != "sqlite" or Path(parsed.location).exists()
 
 
+def require_folder(name: str) -> None:
+    """Raise ConfigError if a journal is a file in a folder that is not there: a slip, mostly."""
+    parsed = parse_journal_name(resolve_journal_name(name, str(Path.cwd())))
+    if parsed.kind == "sqlite" and not (folder := Path(parsed.location).parent).exists():
+        raise ConfigError(
+            f"--journal {parsed.shown}: there is no folder {folder}. Correct the path, or add "
+            "--create to make it."
+        )
+
+
 class OpenedJournal:
     """A journal that is open for as long as a `with` or an `async with` block lasts."""
 
