@@ -186,6 +186,23 @@ def test_the_loop_stays_the_one_place_to_read() -> None:
     assert not loop.exists() or lines_of(loop) <= LOOP_LINES_MAX
 
 
+def test_the_guide_names_functions_where_they_are() -> None:
+    """Each "`name` in `file.py`" of the guide: the file defines the name."""
+    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    named = re.findall(r"`([\w.]+)` in\s+`([\w/]+\.py)`", guide)
+    stale = [
+        f"{name} in {file}"
+        for name, file in named
+        if not re.search(
+            rf"(?:def|class) {name.rpartition('.')[2]}\b|^{name}\b",
+            (SOURCE / file).read_text("utf-8"),
+            re.MULTILINE,
+        )
+    ]
+    assert named
+    assert stale == []
+
+
 def test_the_architecture_stays_readable() -> None:
     page = ROOT / "ARCHITECTURE.md"
     assert not page.exists() or lines_of(page) <= ARCHITECTURE_LINES_MAX
