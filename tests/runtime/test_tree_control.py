@@ -98,7 +98,7 @@ class Tree:
         self.depth = depth
         self.gate = AskAboutSending(expires_at)
 
-    def boss(self, *scripts: list[Any]) -> Agent[str]:
+    def boss(self, *scripts: list[Any], **options: Any) -> Agent[str]:
         """Make the tree; the scripts are those of the boss, then of each one below."""
         names = ["clerk", "runner"][: self.depth]
         tools: list[Any] = [send]
@@ -113,6 +113,7 @@ class Tree:
             tools=[*tools, send],
             journal=self.journal,
             clock=self.clock,
+            **options,
         )
 
     async def facts(self, session: str, kind: Any) -> list[Any]:
@@ -637,3 +638,22 @@ async def test_a_run_that_is_driven_is_cancelled_with_the_journal_alone(
     await windlass.cancel(journal, SESSION, "enough")
     result = await running
     assert (result.outcome, result.reason, result.partial_text) == ("cancelled", "enough", "Half ")
+
+
+@pytest.mark.contract("M1", "B2")
+async def test_a_sub_agent_ends_with_its_call_when_that_is_judged_again_and_denied(
+    clock: VirtualClock,
+) -> None:
+    """M1: no session is left open that works for nothing, and what it cost is on record."""
+    tree = Tree(clock)
+    tree.journal = UnprovenJournal(now=clock.now)
+    spent = usage(input=40, output=2)
+    result = await tree.boss([DELEGATE], [[spent, *SEND]]).run("Go.", session=SESSION)
+    assert result.outcome == "suspended"
+    stricter = tree.boss(["Then not."], [], gate=FixedGate(Deny("not any more")))
+    result = await stricter.resume(SESSION, consent=True)
+    assert result.text == "Then not."
+    (end,) = await tree.facts(BELOW, RunEnded)
+    assert (end.outcome, sent) == ("cancelled", [])
+    below = [one.usage for one in result.ledger.charges if one.purpose == "subagent"]
+    assert [one.total for one in below if one] == [42]

@@ -213,6 +213,8 @@ class CallJudged(PlacedEvent, frozen=True, tag="CallJudged"):
     resource: str | None = None
     digest: str = ""
     """Of the arguments that `Ask` asks about: what an answer is bound to. Empty for others."""
+    charges: tuple[Charge, ...] = ()
+    """What models had cost a call that began earlier, if it is judged again and does not run."""
 
 
 class CallAnswered(PlacedEvent, frozen=True, tag="CallAnswered"):

@@ -48,13 +48,14 @@ from windlass.core.moves import (
     WaitForAnswers,
 )
 from windlass.core.state import State
+from windlass.core.verdicts import Deny, InvalidCall
 from windlass.ports import RequestPermit, World
 from windlass.runtime.attempt import ModelAttempt, RestartedReply
 from windlass.runtime.governor import record_start, wait_for_permit
 from windlass.runtime.in_flight import InFlight, PaidFact
 from windlass.runtime.judging import judge_call, judge_reply, recall_knowledge
 from windlass.runtime.recorder import Recorder
-from windlass.runtime.running_calls import run_calls
+from windlass.runtime.running_calls import end_denied_work, run_calls
 from windlass.runtime.shared_limits import draw_on_budget
 
 
@@ -90,7 +91,7 @@ async def run_loop(  # noqa: C901 - an arm per move
                 case RequestReply():
                     await make_attempt(move, world, recorder, in_flight)
                 case JudgeCalls():
-                    await judge_calls(move, world, recorder)
+                    await judge_calls(move, world, recorder, in_flight)
                 case RunCalls():
                     await run_calls(move, world, recorder, in_flight)
                 case JudgeReply():
@@ -215,10 +216,16 @@ async def _announce_retry(
         await world.clock.sleep(move.wait_s)
 
 
-async def judge_calls(move: JudgeCalls, world: World, recorder: Recorder) -> None:
+async def judge_calls(
+    move: JudgeCalls, world: World, recorder: Recorder, in_flight: InFlight
+) -> None:
     """Judge every call of a step; the verdicts are recorded together, before any call runs."""
     names = [spec.name for spec in move.tools]
-    verdicts = [await judge_call(proposed, names, world, recorder.state) for proposed in move.calls]
+    state = recorder.state
+    verdicts = [await judge_call(proposed, names, world, state) for proposed in move.calls]
+    for at, verdict in enumerate(verdicts):
+        if isinstance(verdict.verdict, Deny | InvalidCall):
+            verdicts[at] = await end_denied_work(verdict, state, in_flight)
     await recorder.stage(*verdicts)
 
 

@@ -42,7 +42,7 @@ from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import ClearedCall, RunCalls
 from windlass.core.question import Question
 from windlass.core.state import State, find_call
-from windlass.core.verdicts import Allow, Ask, PersonAnswer, stamp_question
+from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, PersonAnswer, stamp_question
 from windlass.ports import CallContext, ModelRequest, UndoableTools, World, WrittenReply
 from windlass.runtime.in_flight import InFlight, ParkedCalls
 from windlass.runtime.judging import judge_known_call
@@ -88,7 +88,8 @@ async def _reconcile_call(
         case ToolResult() as result:
             return await _finish_interrupted(cleared, result, recorder, in_flight)
         case "not_done":
-            return await _judge_undone(cleared, world, recorder.state)
+            verdict = await _judge_undone(cleared, world, recorder.state)
+            return await end_denied_work(verdict, recorder.state, in_flight)
         case "unknown" if move.ask_if_unknown:
             question = f"{call.name} was interrupted and may have taken effect. Run it again?"
             return CallJudged(call.id, _ask_again(recorder.state, call.id, question, world))
@@ -123,12 +124,29 @@ async def _finish_interrupted(
     cleared: ClearedCall, result: ToolResult, recorder: Recorder, in_flight: InFlight
 ) -> CallFinished:
     """Return the end of a call that does not run again, with what models had cost it."""
-    call_id = cleared.call.id
-    state = recorder.state
+    charges = await _end_work(cleared.call.id, recorder.state, in_flight)
+    return CallFinished(cleared.call.id, result, charges, cleared.spec.name)
+
+
+async def end_denied_work(verdict: CallJudged, state: State, in_flight: InFlight) -> CallJudged:
+    """End what works for a call that began earlier and is now denied. Returns the whole verdict.
+
+    Without this, a sub-agent that waits would stay open, and what it cost would be on no record of
+    its caller.
+    """
+    known = find_call(state, verdict.call_id)
+    is_denied = isinstance(verdict.verdict, Deny | InvalidCall)
+    if known is None or not known.began or not is_denied:
+        return verdict
+    return replace(verdict, charges=await _end_work(known.id, state, in_flight))
+
+
+async def _end_work(call_id: str, state: State, in_flight: InFlight) -> tuple[Charge, ...]:
+    """End the sessions that work for a call. Returns what they cost."""
     others = {call.id for call in state.step_calls if call.id != call_id}
-    end = RunEnded("cancelled", "the call that it worked for was interrupted")
+    end = RunEnded("cancelled", "the call that it worked for does not run any more")
     charges = await in_flight.end_children(state, end, others)
-    return CallFinished(call_id, result, tuple(charges.get(call_id, ())), cleared.spec.name)
+    return tuple(charges.get(call_id, ()))
 
 
 async def _run_side_by_side(

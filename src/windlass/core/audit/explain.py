@@ -7,7 +7,7 @@ A fact that needs nothing but itself has its words in `describe()`, beside its f
 are put into words here, because they need the session: the name of a call, the last failure.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
@@ -29,7 +29,7 @@ from windlass.core.events import (
     UndoPlanned,
 )
 from windlass.core.fold.run import apply_fact
-from windlass.core.messages import ToolCall, ToolSpec
+from windlass.core.messages import Charge, ToolCall, ToolSpec
 from windlass.core.phrases import (
     clip_text,
     count_attachments,
@@ -172,6 +172,7 @@ class _FactExplainer:
                 yield 3, f"{label}: not a valid call ({code}): {quote_text(message)}"
             case Allow() | Deny() | Modify():
                 yield 3, f"{label}: {format_verdict(fact.verdict)}"
+        yield from _explain_charges(fact.charges)
 
     def _explain_call_started(self, state: State, fact: CallStarted) -> Iterator[ExplainedLine]:
         call = find_call(state, fact.call_id)
@@ -193,8 +194,12 @@ class _FactExplainer:
             took = ""
         late = "too late to count: " if isinstance(fact, CallLate) else ""
         yield 3, f"{self._call_label(fact.call_id)}: {late}{format_result(fact.result)}{took}"
-        for charge in fact.charges if isinstance(fact, CallFinished) else ():
-            yield 4, f"It paid {printable_line(charge.model)}{format_charge(charge)}"
+        yield from _explain_charges(fact.charges if isinstance(fact, CallFinished) else ())
+
+
+def _explain_charges(charges: Sequence[Charge]) -> Iterator[ExplainedLine]:
+    for charge in charges:
+        yield 4, f"It paid {printable_line(charge.model)}{format_charge(charge)}"
 
 
 def _explain_answer(fact: CallAnswered | AnswerCounted) -> str:

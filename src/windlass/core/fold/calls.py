@@ -84,6 +84,7 @@ def apply_call_judged(state: State, fact: CallJudged) -> State:
     if fact.arguments is not None and call.arguments is not None:
         # It is judged again from what the model wrote, and what was made of that before is void.
         call = replace(call, arguments=None, changes=())
+    state = add_charges(state, fact.charges)
     changes = (*call.changes, *fact.changes)
     call = replace(call, changes=changes, resource=fact.resource, doubted=False)
     given = None if fact.arguments is None else encode_judged(call.call, fact.arguments)

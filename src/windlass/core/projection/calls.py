@@ -100,6 +100,8 @@ def _judge_call(call: CallView, fact: CallJudged) -> CallView:
         call = replace(call, changes=())  # What was made of it before is void.
     changes = (*call.changes, *fact.changes)
     call = replace(call, verdict=fact.verdict, answer=None, changes=changes, answers=())
+    if fact.charges:
+        call = replace(call, charges=fact.charges)
     if fact.arguments is not None:
         call = replace(call, arguments=encode_judged(call.call, fact.arguments))
     elif call.arguments is None and not isinstance(fact.verdict, InvalidCall):
