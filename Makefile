@@ -91,7 +91,7 @@ docs: $(DEV) ## the documentation as a site, in .cache/site; a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "Open .cache/site/index.html"
 
-cli-reference: $(DEV) ## write docs/cli_reference.md anew from the commands' own help
+cli-reference: $(DEV) ## generate docs/cli_reference.md from the commands' own help
 	@$(BIN)/python tools/cli_reference.py
 
 simulate: $(DEV) ## random runs with faults and crashes: make simulate SEEDS=0:2000

@@ -125,7 +125,7 @@ def read_regular_file(path: Path, *, inside: Path | None = None, bytes_max: int)
     try:
         real = path.resolve(strict=True)
     except RuntimeError:
-        raise OSError(errno.ELOOP, "it is a link that leads to itself", str(path)) from None
+        raise OSError(errno.ELOOP, "it is a symbolic link to itself", str(path)) from None
     if inside is not None and not real.is_relative_to(inside.resolve()):
         reason = f"it is a link that leads out of {inside}"
         raise OSError(errno.EPERM, reason, str(path))

@@ -137,7 +137,7 @@ async def test_a_root_is_known_by_its_facts_and_not_by_its_name() -> None:
     await boss.start("Go.", session=root)
     await asyncio.sleep(0.5)
     await windlass.steer(journal, root, "Hurry.")
-    with pytest.raises(ConfigError, match=f"speak to session {root},"):
+    with pytest.raises(ConfigError, match=f"use session {root},"):
         await windlass.steer(journal, below, "Hurry.")
     await boss.aclose(cancel=True)
     assert await journal.list_abandoned() == []

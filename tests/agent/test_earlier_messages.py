@@ -251,7 +251,7 @@ def test_earlier_messages_are_only_for_a_session_without_records() -> None:
     async def main() -> None:
         agent = Agent(ScriptedModel(["One."]), journal=MemoryJournal())
         await agent.run("Go.", session="s")
-        with pytest.raises(ConfigError, match="session s has a conversation of its own already"):
+        with pytest.raises(ConfigError, match="session s already has a conversation"):
             await agent.run("Go on.", session="s", messages=[HI])
         with pytest.raises(ConfigError, match="Did you mean messages"):
             await agent.run("Go on.", message_history=[HI])  # pyright: ignore[reportCallIssue]

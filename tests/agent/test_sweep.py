@@ -172,7 +172,7 @@ async def test_a_prompt_that_others_begin_may_bring_a_conversation_to_a_new_sess
     agent = make_agent(journal, say("As I said."))
     earlier = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     handle = await agent.start("And?", session="s", messages=earlier, drive=False)
-    with pytest.raises(ConfigError, match="conversation of its own"):
+    with pytest.raises(ConfigError, match="already has a conversation"):
         await agent.start("And?", session="s", messages=earlier, drive=False, on_busy="queue")
     assert (await agent.sweep()).driven == ("s",)
     messages = (await handle.result()).messages

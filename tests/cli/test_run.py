@@ -64,7 +64,7 @@ def test_a_run_is_tagged_and_found_by_its_tags(cli: Cli, server: FaultServer) ->
     assert cli("sessions", "list", "--tag", "team=sales").stdout == "No sessions.\n"
     refused = cli(*RUN, "three", "--tag", "billing")
     assert refused.exit_code == 2
-    assert "'billing' is not a tag: give it as KEY=VALUE" in refused.stderr
+    assert "'billing' is not a tag: write it as KEY=VALUE" in refused.stderr
 
 
 @pytest.mark.contract("S6")

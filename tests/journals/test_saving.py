@@ -50,7 +50,7 @@ def test_a_backup_is_restored_and_verify_accepts_it(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.glob("*saved*")) == ["saved.db"]
     assert run("backup", saved, "--journal", path).exit_code
     asyncio.run(go_on(path))
-    assert "give --replace" in run("restore", saved, "--journal", path).output
+    assert "pass --replace" in run("restore", saved, "--journal", path).output
     restored = run("restore", saved, "--journal", path, "--replace")
     assert "2 sessions, 5 records restored" in restored.output
     verified = run("sessions", "verify", "--journal", path)

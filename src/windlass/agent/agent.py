@@ -95,7 +95,7 @@ class Agent(BuiltAgent, ForeignNames, Generic[OutputT]):
         """
         tool_name = name or self._parts.world.agent
         if not tool_name:
-            raise ConfigError("as_tool(): the agent has no name, so give one: as_tool(name=…)")
+            raise ConfigError("as_tool(): the agent has no name, so pass one: as_tool(name=…)")
         return lazy_features.make_agent_tool(self._parts, tool_name, description)
 
     async def run(

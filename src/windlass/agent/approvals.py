@@ -160,7 +160,7 @@ def _answer_always(
 def _check_reply(reply: AnswerVerdict, call: CallState, state: State) -> None:
     if not is_sound_verdict(reply, AnswerVerdict):
         raise ConfigError(
-            f"{reply!r} is not an answer: give Allow(), Deny(…), Modify(…) or AllowAlways(…)"
+            f"{reply!r} is not an answer: pass Allow(), Deny(…), Modify(…) or AllowAlways(…)"
         )
     spec = _spec_of(call, state)
     if spec is None or not isinstance(reply, Modify):

@@ -67,7 +67,7 @@ def _make_part(
 ) -> ImagePart | FilePart:
     if media_type is None:
         raise ConfigError(
-            f"attach({name!r}): the media type is not known; give it with media_type="
+            f"attach({name!r}): the media type is not known; pass it with media_type="
         )
     if media_type.startswith("image/"):
         return ImagePart(media_type, data, url)

@@ -167,7 +167,7 @@ def _resolve_model(model: Model | str, timeouts: Timeouts, options: AgentOptions
     given = {"key": key, "base_url": base_url, "options": model_options, "price": price}
     if any(given.values()):
         names = ", ".join(f"{name}=" for name, value in given.items() if value)
-        raise ConfigError(f"{names} is only for a model that is given by its name")
+        raise ConfigError(f"{names} can only be used with a model name")
     return model
 
 

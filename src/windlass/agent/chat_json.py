@@ -166,7 +166,7 @@ def _read_source(block: JsonObject) -> ContentPart:
             return _make_part(source.get("url"), "" if is_image else name, media_type)
         case kind:
             raise MessageFault(
-                f"a source of type {kind!r} cannot be read: give the data or a URL instead"
+                f"a source of type {kind!r} cannot be read: pass the data or a URL instead"
             )
     if is_image:
         return ImagePart(media_type, data)
@@ -206,7 +206,7 @@ def _blocks_of(content: object) -> list[JsonObject]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, Sequence):
-        raise MessageFault("its content must be a text or a list of blocks, and its calls a list")
+        raise MessageFault("its content must be text or a list of blocks, and its calls a list")
     blocks = list(cast("Sequence[object]", content))
     if not all(isinstance(block, Mapping) for block in blocks):
         raise MessageFault("each block of its content must be a dict with a type")
@@ -223,5 +223,5 @@ def _object_of(fields: JsonObject, key: str) -> JsonObject:
 def _text_of(fields: JsonObject, key: str) -> str:
     text = fields.get(key)
     if not isinstance(text, str):
-        raise MessageFault(f"{key!r} is missing or not a text")
+        raise MessageFault(f"{key!r} is missing or not text")
     return text

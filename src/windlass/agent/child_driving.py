@@ -293,7 +293,7 @@ class CallSession:
 
 
 def _refuse_opening(state: State) -> Sequence[Fact]:
-    raise SessionBusy(f"session {state.session} has gone on meanwhile: undo it again")
+    raise SessionBusy(f"session {state.session} has changed in the meantime: undo it again")
 
 
 async def _listen_for_mail(journal: Journal, sessions: set[str]) -> list[asyncio.Task[None]]:

@@ -78,7 +78,7 @@ class ControlReceipt:
         if self.fact is not None:
             return self.fact
         if self.mail is None:
-            raise NothingToDo("this receipt belongs to no message")
+            raise NothingToDo("this receipt does not belong to a message")
         async with asyncio.timeout(timeout):
             return await wait_until_taken(
                 self.journal, self.session, self.mail.lane, self.mail.number, self.after
@@ -347,7 +347,7 @@ async def find_open_run(journal: GivenJournal, session: str, run: int | None) ->
     root = await find_root(journal, state)
     if root.session != session:
         raise ConfigError(
-            f"session {session} belongs to a sub-agent: speak to session {root.session}, which it "
+            f"session {session} belongs to a sub-agent: use session {root.session}, which it "
             "works for"
         )
     return OpenRun(journal, state, last)

@@ -177,7 +177,7 @@ def _read_message(message: object) -> Iterator[Message]:
         message = dump(exclude_none=True)
     if not isinstance(message, Mapping):
         kind = type(message).__name__
-        raise MessageFault(f"{kind} is not a message; give a dict with a role and a content")
+        raise MessageFault(f"{kind} is not a message; pass a dict with a role and a content")
     yield from read_chat_message(cast("Mapping[str, Any]", message))
 
 

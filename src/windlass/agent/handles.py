@@ -469,7 +469,7 @@ class RunStarter(Generic[OutputT]):
         if state.is_active and on_busy == "refuse":
             raise RunUnfinished(
                 f"the last run of session {session} has not ended: resume, answer or abandon it "
-                'first, or give on_busy="queue"'
+                'first, or pass on_busy="queue"'
             )
         if state.is_active and on_busy != "queue":
             handle = await self._on_busy(session, task, on_busy)
@@ -577,7 +577,7 @@ class RunStarter(Generic[OutputT]):
         """Accept a run that this process does not drive now. No other code accepts one."""
         if task.earlier and await self._is_known(session):
             raise ConfigError(
-                f"messages=…: session {session} has a conversation of its own already. Leave "
+                f"messages=…: session {session} already has a conversation. Leave "
                 "`messages` out to go on with it, or leave `session` out to begin a new one."
             )
         masked = self._mask_prompt(task)

@@ -106,7 +106,7 @@ async def run_with_handover(
             return TeamResult(name, result, session)
         name, task = handed_over
     raise ConfigError(
-        f"session {session} was handed over {handovers_max} times, and nobody has answered. "
+        f"session {session} was handed over {handovers_max} times without an answer. "
         "Say in the instructions who is to answer, or raise handovers_max."
     )
 

@@ -324,7 +324,7 @@ class RunOpenings:
         """
         _require_ended(state)
         if state.seq != seq:
-            raise SessionBusy(f"session {state.session} has gone on meanwhile: undo it again")
+            raise SessionBusy(f"session {state.session} has changed in the meantime: undo it again")
         self.require_folder(state)
         number = state.run.number + 1 if state.run else 1
         setup = self._undo_setup
@@ -463,8 +463,8 @@ def _check_start(state: State, task: RunTask) -> None:
         _require_ended(state)
     if task.earlier and state.has_conversation:
         raise ConfigError(
-            f"messages=…: session {state.session} has a conversation of its own already. "
-            "Leave `messages` out to go on with it, or leave `session` out to begin a new one."
+            f"messages=…: session {state.session} already has a conversation. "
+            "Leave `messages` out to continue it, or leave `session` out to start a new one."
         )
     if state.run is not None and state.run.undo_due:
         raise RunUnfinished(

@@ -67,7 +67,7 @@ def delegate(
     `depth_max` limits how deep agents may be nested. Raises ConfigError if there are no agents.
     """
     if not agents:
-        raise ConfigError("delegate({}): give at least one agent")
+        raise ConfigError("delegate({}): pass at least one agent")
     team = {agent_name: parts_of(agent) for agent_name, agent in agents.items()}
     agent_schema = {
         "type": "string",

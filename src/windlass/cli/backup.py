@@ -39,8 +39,10 @@ async def _save(file: Path, journal: ManagedJournal) -> SavedJournal:
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @journal_option
-@click.option("--replace", is_flag=True, help="Replace a journal in a file; it is kept beside it.")
-@click.option("--accept", is_flag=True, help="Take it as it is: from another machine or user.")
+@click.option(
+    "--replace", is_flag=True, help="Replace the existing file; it is kept next to the new one."
+)
+@click.option("--accept", is_flag=True, help="Accept a backup from another machine or user.")
 def restore(file: Path, place: str, replace: bool, accept: bool) -> None:
     """Put a backup in the place of a journal, and check every record of it.
 

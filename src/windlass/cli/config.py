@@ -19,7 +19,7 @@ VALUE_CHARS_MAX = 48
     epilog="""\b
 Later places override earlier ones: defaults, the project's windlass.toml (searched
 upwards), /etc/windlass/config.toml, the user's config.toml, WINDLASS_* variables, flags.
-Of what allows things, the strictest counts. A project counts after `windlass trust`."""
+For permissions, the strictest setting applies. Those of a project apply after `windlass trust`."""
 )
 def config() -> None:
     """Show the settings and where each comes from; change them."""

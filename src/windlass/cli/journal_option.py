@@ -43,7 +43,7 @@ def key_options(command: CommandT) -> CommandT:
             "verify_keys",
             multiple=True,
             metavar="KEY",
-            help="A public key of a service whose signatures count (Postgres); may be repeated.",
+            help="The public key of a trusted service (Postgres); may be repeated.",
         ),
         click.option(
             "--signing-key",

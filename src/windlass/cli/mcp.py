@@ -189,8 +189,8 @@ Examples:
   windlass mcp login tickets --no-browser      over ssh, with -L PORT:127.0.0.1:PORT"""
 )
 @click.argument("name")
-@click.option("--scope", default="", help="Rights to ask for besides those that it names.")
-@click.option("--no-browser", is_flag=True, help="Only print the address, and open no browser.")
+@click.option("--scope", default="", help="Scopes to request in addition to its own.")
+@click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")
 @_config_option
 @trust_option
 def login(
@@ -208,7 +208,9 @@ def login(
     tokens = SecretTokens(project.secrets)
     keeper = build_keeper(server, tokens, _PageOpener(opens_browser=not no_browser))
     if keeper is None or isinstance(server.auth, McpCredentials):
-        raise NothingToDo(f"the settings of {name!r} have what it asks for: nobody signs in")
+        raise NothingToDo(
+            f"the settings of {name!r} have what the server asks for: no sign-in is needed"
+        )
     asyncio.run(keeper.sign_in(server.headers, scope))
     click.echo(f"You are signed in at {printable_line(name)}.")
     if not asyncio.run(_test_servers([server], tokens)):
@@ -244,7 +246,7 @@ def _find_http_server(
     if server is None:
         raise NothingToDo(f"there is no server {name!r}.{suggest_names(name, found)}")
     if not isinstance(server, McpHttp):
-        raise NothingToDo(f"{name!r} is a program on this machine: nobody signs in at it")
+        raise NothingToDo(f"{name!r} is a program on this machine and needs no sign-in")
     return server, project
 
 

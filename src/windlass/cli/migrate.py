@@ -17,8 +17,10 @@ UNFINISHED_CODE = 1
 
 @click.command(short_help="Bring a journal of an older version up to date.")
 @journal_option
-@click.option("--check", is_flag=True, help="Only say where it stands; exit code 1 if unfinished.")
-@click.option("--finish", is_flag=True, help="Let programs of older versions refuse the journal.")
+@click.option("--check", is_flag=True, help="Only print the status; exit code 1 if unfinished.")
+@click.option(
+    "--finish", is_flag=True, help="Finish: older versions refuse the journal afterwards."
+)
 def migrate(place: str, check: bool, finish: bool) -> None:
     """Bring a journal that an older version made up to date, while others use it.
 

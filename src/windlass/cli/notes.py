@@ -79,7 +79,7 @@ def notes() -> None:
 
 @notes.command("list")
 @store_options
-@click.option("--limit", default=100, show_default=True, help="How many notes at most.")
+@click.option("--limit", default=100, show_default=True, help="Maximum number of notes.")
 def list_(place: str, users: tuple[str, ...], projects: tuple[str, ...], limit: int) -> None:
     """List the notes, newest first."""
     scopes = _read_scopes(users, projects)
@@ -89,7 +89,7 @@ def list_(place: str, users: tuple[str, ...], projects: tuple[str, ...], limit: 
 @notes.command()
 @click.argument("query")
 @store_options
-@click.option("--limit", default=8, show_default=True, help="How many notes at most.")
+@click.option("--limit", default=8, show_default=True, help="Maximum number of notes.")
 def search(
     query: str, place: str, users: tuple[str, ...], projects: tuple[str, ...], limit: int
 ) -> None:
@@ -147,7 +147,7 @@ def forget(note: str, place: str, users: tuple[str, ...], projects: tuple[str, .
 @notes.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
 @store_options
-@click.option("--name", default="", help="What the places of the notes start with.")
+@click.option("--name", default="", help="Only notes whose source starts with this.")
 def ingest(
     folder: str, place: str, users: tuple[str, ...], projects: tuple[str, ...], name: str
 ) -> None:

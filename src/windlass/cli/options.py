@@ -86,7 +86,7 @@ def _permission_options(command: CommandT) -> CommandT:
                 "--no-flow-guard",
                 is_flag=True,
                 default=None,
-                help="Do not ask before untrusted text could send private data out.",
+                help="Turn off the question before untrusted text could send private data out.",
             ),
             trust_option,
         ],
@@ -101,7 +101,7 @@ def workspace_options(command: CommandT) -> CommandT:
             click.option(
                 "--workspace",
                 type=click.Choice(WORKSPACE_SETTINGS),
-                help="per-caller, the default: each caller works in a folder of its own. shared: "
+                help="per-caller, the default: each caller works in its own folder. shared: "
                 "all callers read and change the files of this folder.",
             ),
             workspace_store_option,
@@ -112,7 +112,7 @@ def workspace_options(command: CommandT) -> CommandT:
 workspace_store_option = click.option(
     "--workspace-store",
     metavar="FOLDER",
-    help="Where callers have their folders; give a mount if workers on other machines share them.",
+    help="The parent of the callers' folders; use a shared mount for workers on other machines.",
 )
 
 
@@ -130,7 +130,7 @@ def limit_options(command: CommandT) -> CommandT:
             click.option(
                 "--on-failure",
                 type=click.Choice(ON_FAILURE),
-                help="undo: take back what the run did if it does not complete.",
+                help="undo: undo the run if it does not complete.",
             ),
         ],
     )
@@ -188,7 +188,7 @@ drain_option = click.option(
     default=20.0,
     show_default=True,
     metavar="SECONDS",
-    help="Seconds that replies and calls under way get to finish after SIGTERM.",
+    help="Seconds for running replies and calls to finish after SIGTERM.",
 )
 
 

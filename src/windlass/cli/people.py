@@ -52,7 +52,9 @@ Examples:
   windlass person away bea                     bea is back"""
 )
 @click.argument("name")
-@click.option("--to", "stand_in", default="", metavar="PERSON", help="Who answers in their place.")
+@click.option(
+    "--to", "stand_in", default="", metavar="PERSON", help="The person who answers for them."
+)
 @click.option("--for", "span", default=None, metavar="TIME", help="How long: 3d, 2w.")
 @journal_option
 def away(name: str, stand_in: str, span: str | None, place: str) -> None:

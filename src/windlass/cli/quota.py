@@ -30,11 +30,11 @@ Example:
 )
 @click.argument("name")
 @journal_option
-@click.option("--caller", default=EVERYONE, help="By default each caller, on its own.")
-@click.option("--agent", default=EVERYONE, help="By default all agents, together.")
-@click.option("--runs-at-once", type=click.IntRange(1), help="Runs at work at a time.")
-@click.option("--starts-per-min", type=click.IntRange(1), help="Runs begun in any 60 seconds.")
-@click.option("--usd-per-day", type=Decimal, help="US dollars a day, which begins at midnight UTC.")
+@click.option("--caller", default=EVERYONE, help="By default, each caller separately.")
+@click.option("--agent", default=EVERYONE, help="By default, all agents together.")
+@click.option("--runs-at-once", type=click.IntRange(1), help="Runs at the same time.")
+@click.option("--starts-per-min", type=click.IntRange(1), help="Runs started per 60 seconds.")
+@click.option("--usd-per-day", type=Decimal, help="US dollars per day (UTC).")
 def set_(
     name: str,
     place: str,

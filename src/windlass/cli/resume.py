@@ -35,7 +35,7 @@ Examples:
   windlass resume --all            every run whose process has died"""
 )
 @click.argument("session", required=False)
-@click.option("--all", "everything", is_flag=True, help="All runs that were killed, one by one.")
+@click.option("--all", "everything", is_flag=True, help="Resume all interrupted runs, one by one.")
 @click.option("--consent", is_flag=True, help="Resume although the configuration has changed.")
 @agent_options
 @limit_options

@@ -83,9 +83,7 @@ Exit codes:
 @agent_options
 @limit_options
 @session_options
-@click.option(
-    "--fork", is_flag=True, help="Continue in a copy, and leave the session itself as it is."
-)
+@click.option("--fork", is_flag=True, help="Continue in a copy, and leave the session unchanged.")
 @click.option(
     "--output-format",
     type=click.Choice(OUTPUT_FORMATS),

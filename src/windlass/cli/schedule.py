@@ -61,20 +61,20 @@ Examples:
 @click.option("--at", "moment", metavar="DATE", help="Once, at a time such as 2026-12-31T18:00.")
 @click.option("--timezone", default="UTC", show_default=True, help="Of --cron and --at.")
 @click.option("--agent", metavar="NAME", default="", help="By default, the service's first agent.")
-@click.option("--session", metavar="NAME", default="", help="Go on with this session every time.")
+@click.option("--session", metavar="NAME", default="", help="Continue this session every time.")
 @click.option(
     "--overlap",
     type=click.Choice(["skip", "queue", "cancel"]),
     default="skip",
     show_default=True,
-    help="While the run before has not ended: skip, wait for it, or cancel it.",
+    help="If the previous run is still open: skip, wait for it, or cancel it.",
 )
 @click.option(
     "--catch-up",
     metavar="TIME",
     default="5m",
     show_default=True,
-    help="How late a run may start after a time when no service was running.",
+    help="How late a run may start if no service was running.",
 )
 @click.option("--jitter", metavar="TIME", default="", help="Delay each run by up to this.")
 def create(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -92,7 +92,7 @@ def create(  # noqa: PLR0913, PLR0917 - one parameter per option
     catch_up: str,
     jitter: str,
 ) -> None:
-    """Start a run of PROMPT at certain times: give --cron, --every or --at."""
+    """Start a run of PROMPT at certain times: pass --cron, --every or --at."""
     new = NewSchedule(
         name=name,
         agent=agent,
@@ -152,7 +152,7 @@ def list_(place: str, engine: str | None, as_json: bool) -> None:
 
 @schedule.command()
 @click.argument("name")
-@click.option("--reason", metavar="WHY", default="", help="The reason, for those who list it.")
+@click.option("--reason", metavar="WHY", default="", help="The reason, shown in the list.")
 @journal_option
 @engine_option
 def pause(name: str, reason: str, place: str, engine: str | None) -> None:
@@ -220,7 +220,7 @@ def _read_times(
         return OnceTime(parse_moment(moment, timezone))
     every_s = read_duration("--every", every or "")
     if every_s != int(every_s):
-        raise ConfigError(f"--every {every}: give whole seconds")
+        raise ConfigError(f"--every {every}: pass whole seconds")
     return IntervalTimes(int(every_s), int(time.time()) + int(every_s))
 
 

@@ -31,7 +31,11 @@ Examples:
   windlass secrets set OPENAI_API_KEY --command "op read op://team/openai/key\"""",
 )
 @click.argument("name")
-@click.option("--command", metavar="COMMAND", help="What prints the value each time; no shell.")
+@click.option(
+    "--command",
+    metavar="COMMAND",
+    help="The command that prints the value; it is not run by a shell.",
+)
 def set_(name: str, command: str | None) -> None:
     """Set a secret. Its value is asked for, or read from standard input; it is no argument."""
     store = SecretStore()

@@ -74,10 +74,10 @@ Examples:
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Listen beyond this machine without TLS, behind a proxy that has it.",
+    help="Listen on other interfaces without TLS, behind a proxy with TLS.",
 )
 @click.option(
-    "--allow-host", "hosts", multiple=True, metavar="NAME", help="A further name of the service."
+    "--allow-host", "hosts", multiple=True, metavar="NAME", help="Another host name of the service."
 )
 @click.option(
     "--allow-origin",
@@ -91,20 +91,20 @@ Examples:
     "proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="A proxy whose X-Forwarded-Proto, -For and -Prefix count: an address or a network.",
+    help="A trusted proxy (X-Forwarded-Proto, -For, -Prefix): an address or a network.",
 )
 @click.option(
     "--public-url",
     default="",
     metavar="URL",
-    help="Where people reach the service, with the path prefix if it has one.",
+    help="The public URL of the service, including its path prefix.",
 )
 @click.option(
     "--webhook-host",
     "webhook_hosts",
     multiple=True,
     metavar="HOST",
-    help="A receiver of webhooks that is not public: a host, an address or a network.",
+    help="Allow a private webhook receiver: a host, an address or a network.",
 )
 @click.option(
     "--drive/--no-drive",
@@ -115,21 +115,21 @@ Examples:
 @engine_module.engine_option
 @key_options
 @workspace_options
-@click.option("--jwt-issuer", metavar="URL", help="An identity provider whose tokens count.")
-@click.option("--jwt-audience", metavar="NAME", help="For whom its tokens must be meant.")
-@click.option("--jwt-keys", default="", metavar="URL", help="Its keys (JWKS), if not announced.")
+@click.option("--jwt-issuer", metavar="URL", help="An identity provider whose tokens are accepted.")
+@click.option("--jwt-audience", metavar="NAME", help="The audience that its tokens must have.")
+@click.option("--jwt-keys", default="", metavar="URL", help="Its keys (JWKS), if not discoverable.")
 @click.option(
     "--login/--no-login",
     "shows_login",
     default=True,
-    help="Whether to print a link to the page and the first token; not where others read the log.",
+    help="Whether to print a login link and the first token; turn it off if others read the log.",
 )
 @click.option(
     "--drain-delay",
     type=click.FloatRange(0),
     default=0.0,
     metavar="SECONDS",
-    help="Seconds between SIGTERM, which ends readiness, and the last request.",
+    help="Seconds to keep accepting requests after SIGTERM, while not ready.",
 )
 @drain_option
 @show_option("What callers see of an agent, besides what it says; repeatable")
@@ -199,7 +199,7 @@ def _refuse_what_has_no_effect(
         )
     if not drives and not journal.is_kept:
         raise ConfigError(
-            "--no-drive leaves runs to workers, which cannot see a journal in memory: give "
+            "--no-drive leaves runs to workers, which cannot see a journal in memory: pass "
             "--journal, a file or postgresql://…"
         )
 

@@ -59,7 +59,7 @@ UNSOUND_CODE = 1
 def _page_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="As JSON."),
-        click.option("--cursor", help="Where the page begins, as the page before has said."),
+        click.option("--cursor", help="The cursor that the previous page printed."),
         click.option("--limit", type=click.IntRange(1), default=50, show_default=True),
     ):
         command = option(command)
@@ -83,10 +83,10 @@ def sessions(context: click.Context) -> None:
 @click.option("--unfinished", is_flag=True, help="Only sessions whose last run has not ended.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), metavar="STATE")
 @click.option("--agent", metavar="NAME", help="Only sessions whose last run had this agent.")
-@click.option("--caller", metavar="NAME", help="Only sessions whose last run worked for them.")
+@click.option("--caller", metavar="NAME", help="Only sessions whose last run had this caller.")
 @click.option("--since", metavar="AGE", help="Only sessions used in the last AGE, such as 2h.")
 @click.option("--until", metavar="AGE", help="Only sessions last used before AGE, such as 30d.")
-@click.option("--parent", metavar="SESSION", help="Only sessions that work for this one.")
+@click.option("--parent", metavar="SESSION", help="Only sessions of this session's sub-agents.")
 @click.option(
     "--tag",
     "tags",
@@ -183,9 +183,7 @@ def show(session: str, place: str, as_view: bool) -> None:
 @sessions.command(short_help="Show a session while it runs, in whichever process.")
 @click.argument("session")
 @journal_option
-@click.option(
-    "--after", type=click.IntRange(0), default=0, help="Only what comes after this record."
-)
+@click.option("--after", type=click.IntRange(0), default=0, help="Only records after this one.")
 def watch(session: str, place: str, after: int) -> None:
     """Show a session, and then what happens in it: text as it streams, calls as they end.
 
@@ -230,7 +228,9 @@ async def _read_session(given: str, journal: ManagedJournal) -> tuple[str, Seque
 @sessions.command(short_help="Find records that were changed, moved or removed.")
 @click.argument("session", required=False)
 @journal_option
-@click.option("--accept", is_flag=True, help="Take the journal as it is: you moved or restored it.")
+@click.option(
+    "--accept", is_flag=True, help="Accept the journal as it is, because you moved or restored it."
+)
 def verify(session: str | None, place: str, accept: bool) -> None:
     """Check that no record of SESSION, or of the whole journal, was changed, moved or removed.
 

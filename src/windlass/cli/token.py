@@ -34,14 +34,14 @@ team_option = click.option(
     "team_roles",
     multiple=True,
     type=click.Choice(TEAM_ROLES),
-    help="What a person may do with runs that others started; can be given more than once.",
+    help="What a person may do with runs of others; may be repeated.",
 )
 agent_option = click.option(
     "--agent",
     "agents",
     multiple=True,
     metavar="NAME",
-    help="The agents that --team is for; can be given more than once. By default all.",
+    help="The agents that --team applies to; may be repeated. By default all.",
 )
 COLUMNS = ("TOKEN", "CALLER", "ROLES", "SINCE", "UNTIL", "NOTE")
 
@@ -69,11 +69,11 @@ Examples:
     "roles",
     multiple=True,
     type=click.Choice(ROLES),
-    help="What it may do; can be given more than once. By default watch, start and answer.",
+    help="What it may do; may be repeated. By default watch, start and answer.",
 )
 @click.option("--expires", metavar="TIME", help="How long it is valid: 12h, 30d.")
 @click.option("--note", default="", metavar="TEXT", help="What it is for.")
-@click.option("--person", default="", metavar="NAME", help="Who uses it, if that is one person.")
+@click.option("--person", default="", metavar="NAME", help="The person who uses it.")
 @team_option
 @agent_option
 @journal_option
@@ -109,7 +109,9 @@ def create(
 
 
 @token.command()
-@click.option("--address", default="", metavar="URL", help="Of the service, for a whole link.")
+@click.option(
+    "--address", default="", metavar="URL", help="Address of the service, for a complete link."
+)
 @journal_option
 def login(address: str, place: str) -> None:
     """Print a link that signs a browser in as you, once and within 10 minutes.
@@ -136,12 +138,14 @@ Examples:
     "roles",
     multiple=True,
     type=click.Choice(ROLES),
-    help="What they may do with runs of their own. By default watch, start and answer.",
+    help="What they may do with their own runs. By default watch, start and answer.",
 )
 @team_option
 @agent_option
 @click.option("--valid", default=None, metavar="TIME", help="How long the link works: 12h, 3d.")
-@click.option("--address", default="", metavar="URL", help="Of the service, for a whole link.")
+@click.option(
+    "--address", default="", metavar="URL", help="Address of the service, for a complete link."
+)
 @journal_option
 def invite(
     person: str,
@@ -169,7 +173,7 @@ def invite(
 
 def _read_grants(team_roles: tuple[str, ...], agents: tuple[str, ...]) -> tuple[TeamGrant, ...]:
     if agents and not team_roles:
-        raise click.UsageError("--agent says which agents --team is for: give --team as well.")
+        raise click.UsageError("--agent says which agents --team is for: pass --team as well.")
     return make_grants(team_roles, agents)
 
 
@@ -190,7 +194,7 @@ Examples:
     type=click.Choice(["keep", "cancel"]),
     default="keep",
     show_default=True,
-    help="What becomes of runs that have not ended.",
+    help="What to do with open runs.",
 )
 @journal_option
 def end(name: str, runs: RunChoice, place: str) -> None:
@@ -233,7 +237,7 @@ Examples:
     type=click.Choice(["cancel", "wait"]),
     default="cancel",
     show_default=True,
-    help="What becomes of runs that have not ended: end them, or erase them once they have.",
+    help="What to do with open runs: end them, or erase them once they have ended.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @journal_option

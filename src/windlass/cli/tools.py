@@ -22,7 +22,7 @@ Examples:
   windlass tools --json"""
 )
 @agent_options
-@click.option("--json", "as_json", is_flag=True, help="With the full schema of each tool.")
+@click.option("--json", "as_json", is_flag=True, help="Show the full schema of each tool.")
 def tools(as_json: bool, **given: Any) -> None:  # noqa: ANN401 - the shared options, by name
     """List the tools that an agent would have here: its own, and those of MCP servers."""
     project = open_trusted(trust=given["trust"])

@@ -46,7 +46,7 @@ Examples:
   windlass trust --remove ~/old"""
 )
 @click.argument("folder", required=False)
-@click.option("--list", "listed", is_flag=True, help="List the folders that are trusted.")
+@click.option("--list", "listed", is_flag=True, help="List trusted folders.")
 @click.option("--remove", is_flag=True, help="No longer trust the folder.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def trust(folder: str | None, listed: bool, remove: bool, yes: bool) -> None:
@@ -89,7 +89,7 @@ def _trust_folder(store: TrustStore, place: Path, *, yes: bool) -> None:
     project = open_project(place, store=store)
     snapshot = project.snapshot
     if snapshot.is_empty:
-        raise NothingToDo(f"{place} has no settings of its own: there is nothing to trust")
+        raise NothingToDo(f"{place} has no settings: there is nothing to trust")
     screen = Screen()
     show_project(screen, snapshot, store.find_entry(place))
     project.refuse_problems()
@@ -188,7 +188,7 @@ def describe_trust(project: ProjectFolder) -> tuple[bool, str]:
     """Whether all is well with a folder's trust, and a line about it."""
     snapshot = project.snapshot
     if snapshot.is_empty:
-        return True, "this folder has no settings of its own: there is nothing to trust"
+        return True, "this folder has no settings: there is nothing to trust"
     files = ", ".join(list_files(snapshot, snapshot.digests))
     if not project.is_trusted:
         return False, (

@@ -38,11 +38,11 @@ Examples:
     "events",
     multiple=True,
     type=click.Choice(ALL_EVENTS),
-    help="What to tell of; may be repeated. By default all.",
+    help="An event to send; may be repeated. By default all.",
 )
 @click.option("--agent", metavar="NAME", default="", help="Only sessions of this agent.")
 @click.option("--ntfy", is_flag=True, help="A line of text for a push service, instead of JSON.")
-@click.option("--content", is_flag=True, help="Send arguments and reasons along.")
+@click.option("--content", is_flag=True, help="Include arguments and reasons.")
 @click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A further header.")
 def create(
     name: str,

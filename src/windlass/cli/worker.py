@@ -78,8 +78,8 @@ Examples:
     type=click.Choice(("refuse", "same-digest-only", "consent")),
     default="same-digest-only",
     show_default=True,
-    help="With an engine, for runs whose configuration no worker has any more: pause them, leave "
-    "them until such a worker comes, or go on with the configuration of this one.",
+    help="With an engine, what to do with runs whose configuration no worker has: pause them, "
+    "leave them until such a worker comes, or continue them with this worker's configuration.",
 )
 @click.option(
     "--runs",
@@ -88,17 +88,13 @@ Examples:
     show_default=True,
     help="Runs to drive at a time.",
 )
-@click.option(
-    "--runs-per-agent", type=click.IntRange(1), metavar="N", help="Of these, runs of one agent."
-)
-@click.option(
-    "--runs-per-caller", type=click.IntRange(1), metavar="N", help="Of these, runs for one caller."
-)
+@click.option("--runs-per-agent", type=click.IntRange(1), metavar="N", help="Limit per agent.")
+@click.option("--runs-per-caller", type=click.IntRange(1), metavar="N", help="Limit per caller.")
 @click.option(
     "--runs-per-provider",
     type=click.IntRange(1),
     metavar="N",
-    help="Of these, runs of agents that ask the same provider.",
+    help="Limit per provider.",
 )
 @click.option(
     "--sweep",
@@ -106,7 +102,7 @@ Examples:
     default=0.5,
     show_default=True,
     metavar="SECONDS",
-    help="Seconds between two looks for work.",
+    help="Seconds between checks for work.",
 )
 @drain_option
 @log_option("How the work is logged, on standard error.")

@@ -218,7 +218,7 @@ class SetupDrifted(ForOperator):
         changes = "; ".join(self.drift)
         super().__init__(
             "This agent's configuration differs from the one the run was started with: "
-            f"{changes}. Pass consent=True to go on."
+            f"{changes}. Pass consent=True to continue."
         )
 
 

@@ -215,7 +215,7 @@ class Budget(SettingsStruct, frozen=True, omit_defaults=True):
         if not self.name:
             raise ValueError("Budget(name=''): a shared budget needs a name")
         if self.usd is None and self.tokens is None:
-            raise ValueError(f"Budget({self.name!r}): give usd= or tokens=")
+            raise ValueError(f"Budget({self.name!r}): pass usd= or tokens=")
         if self.per not in (None, "hour", "day", "month"):
             raise ValueError(f"Budget({self.name!r}, per={self.per!r}): use hour, day or month")
 

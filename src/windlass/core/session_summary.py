@@ -189,7 +189,7 @@ def read_tag_pairs(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign:
-            raise ConfigError(f"{pair!r} is not a tag: give it as KEY=VALUE")
+            raise ConfigError(f"{pair!r} is not a tag: write it as KEY=VALUE")
         tags[key] = value
     return check_tags(tags)
 
@@ -252,7 +252,7 @@ class PagePlace(NamedTuple):
             return cls(*msgspec.json.decode(data, type=tuple[float, str]))
         except (ValueError, msgspec.MsgspecError):
             raise ConfigError(
-                f"cursor={cursor!r} is not the cursor of a page: give the one of the page before, "
+                f"cursor={cursor!r} is not the cursor of a page: pass the one of the page before, "
                 "or none for the first page"
             ) from None
 

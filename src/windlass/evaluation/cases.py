@@ -70,7 +70,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 "any of _ . : @ = -"
             )
         if bool(self.prompt.strip()) == (self.fork is not None):
-            raise ValueError(f"case {self.id}: give either a prompt or a fork")
+            raise ValueError(f"case {self.id}: pass either a prompt or a fork")
 
     def build_prompt(self) -> tuple[ContentPart, ...]:
         """Return the prompt with its attachments. Raises ConfigError if one cannot be read."""
@@ -129,7 +129,7 @@ def sample_cases(cases: Sequence[Case], size: float, seed: int = 0) -> list[Case
     """
     count = max(1, round(size * len(cases))) if 0 < size < 1 else int(size)
     if count < 1 or (size >= 1 and count != size):
-        raise ConfigError(f"a sample of {size}: give a number of cases, or a share below 1")
+        raise ConfigError(f"a sample of {size}: pass a number of cases, or a share below 1")
     # The order of a file must not matter: an added case would change which others are drawn.
     ordered = sorted(cases, key=lambda case: _draw_place(case.id, seed))
     return ordered[:count]
@@ -250,7 +250,7 @@ def _list_rows(file: Path, raw: object) -> Rows:
     if isinstance(raw, Mapping):
         raw = cast("Mapping[str, Any]", raw).get("cases")
     if not isinstance(raw, list):
-        raise ConfigError(f"{file}: give a list of cases")
+        raise ConfigError(f"{file}: pass a list of cases")
     listed = cast("list[object]", raw)
     return [(f"{file}, case {nth}", case) for nth, case in enumerate(listed, 1)]
 

@@ -344,7 +344,7 @@ def choose_journal(agent: Agent[Any] | AgentMaker, given: Journal | None) -> Jou
         return given
     if isinstance(agent, BuiltAgent):
         return parts_of(agent).world.journal
-    raise ConfigError("evaluate(): give `journal` if the agent is made by a function")
+    raise ConfigError("evaluate(): pass `journal` if the agent is made by a function")
 
 
 def _choose_folder(journal: Journal) -> Path:

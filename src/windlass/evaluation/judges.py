@@ -74,7 +74,7 @@ class _NamedJudge:
 
     def __call__(self, _trial: TrialRecord) -> bool:
         """Refuse to judge without a journal: `evaluate` calls `judge_trial` instead."""
-        raise ConfigError(f"judge {self.name} needs a journal: give it to evaluate or rescore")
+        raise ConfigError(f"judge {self.name} needs a journal: pass it to evaluate or rescore")
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -147,7 +147,7 @@ class JudgePanel(_NamedJudge):
     def __post_init__(self) -> None:
         if len(self.judges) < PANEL_MIN or len(self.judges) % 2 == 0:
             raise ConfigError(
-                f"panel {self.name} has {len(self.judges)} judges: give an odd number, and at "
+                f"panel {self.name} has {len(self.judges)} judges: pass an odd number, and at "
                 f"least {PANEL_MIN}, so that there is a majority"
             )
 

@@ -95,7 +95,7 @@ def use_agent(agent: Agent[Any]) -> AgentMaker:
         if trial.case.workspace:
             raise ConfigError(
                 f"case {trial.case.id} has a workspace, and an agent's tools are bound to one "
-                "folder: give a function that makes the agent of a trial"
+                "folder: pass a function that makes the agent of a trial"
             )
         return agent
 
@@ -159,7 +159,7 @@ class TrialRunner:
             )
         if self.limits is not None and trial.case.fork is not None:
             raise ConfigError(
-                f"case {trial.case.id}: a fork goes on with the limits of its agent: give them to "
+                f"case {trial.case.id}: a fork uses the limits of its agent: pass them to "
                 "the agent, and leave `limits` out"
             )
         async with _hold_workspace(trial.workspace):

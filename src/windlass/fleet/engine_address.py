@@ -44,9 +44,9 @@ class EngineAddress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 "a client certificate for the engine needs both cert=FILE and key=FILE"
             )
         if not self.prefix or "/" in self.prefix or not self.prefix.isprintable():
-            raise ConfigError(f"prefix={self.prefix!r}: give visible characters without a slash")
+            raise ConfigError(f"prefix={self.prefix!r}: pass visible characters without a slash")
         if not 1.0 <= self.heartbeat_s <= 3600.0:  # noqa: PLR2004 - a second to an hour
-            raise ConfigError(f"heartbeat_s={self.heartbeat_s}: give 1 to 3600 seconds")
+            raise ConfigError(f"heartbeat_s={self.heartbeat_s}: pass 1 to 3600 seconds")
 
     def workflow_id(self, session: str) -> str:
         """Return the id of the workflow that sees to a session."""
@@ -82,7 +82,7 @@ def parse_engine_address(text: str) -> EngineAddress:
     """
     parts = urlsplit(text)
     if parts.scheme != "temporal" or not parts.hostname:
-        raise ConfigError(f"--engine {text!r} is not an engine's address: give one as {EXAMPLE}")
+        raise ConfigError(f"--engine {text!r} is not an engine's address: pass one as {EXAMPLE}")
     if parts.username or parts.password:
         raise ConfigError(f"--engine: leave the key out, and set {API_KEY_VARIABLE} instead")
     try:

@@ -172,7 +172,7 @@ def _parse_public_key(text: str) -> bytes:
         raw = b""
     if len(raw) != _PUBLIC_KEY_BYTES:
         raise ConfigError(
-            f"{text[:80]!r} is not a public key: give the 64 hex digits that `windlass key new` "
+            f"{text[:80]!r} is not a public key: pass the 64 hex digits that `windlass key new` "
             "prints"
         )
     return raw

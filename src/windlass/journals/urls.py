@@ -33,6 +33,6 @@ def _open_file(path: Path, *, create_folder: bool) -> SqliteJournal:
     if not create_folder and not path.parent.is_dir():
         raise ConfigError(
             f"journal={str(path)!r}: there is no folder {path.parent}. "
-            "Create it, or give another path."
+            "Create it, or pass another path."
         )
     return SqliteJournal(path)

@@ -64,7 +64,7 @@ def parse_journal_name(name: str | PurePath) -> JournalName:
     """
     text = str(name)
     if not text.strip():
-        raise ConfigError("journal='' names no journal: give a path such as 'sessions.db'")
+        raise ConfigError("journal='' names no journal: pass a path such as 'sessions.db'")
     if text in MEMORY_NAMES:
         return JournalName("memory", MEMORY_NAME)
     scheme, rest = _split_scheme(text)
@@ -75,7 +75,7 @@ def parse_journal_name(name: str | PurePath) -> JournalName:
     if scheme in FILE_SCHEMES:
         path = rest.removeprefix("//")
         if not path:
-            raise ConfigError(f"journal='{scheme}:' names no file: give sqlite:sessions.db")
+            raise ConfigError(f"journal='{scheme}:' names no file: pass sqlite:sessions.db")
         return JournalName("sqlite", os.path.expanduser(path))  # noqa: PTH111
     raise ConfigError(
         f"journal={show_journal_name(text)!r}: there is no journal of kind {scheme!r}."

@@ -84,7 +84,7 @@ ABILITIES = {
 """By the name of the method of `Memory`."""
 
 Query = Annotated[str, Meta(description="Words to look for.")]
-Limit = Annotated[int, Meta(ge=1, le=FOUND_MAX, description="How many notes at most.")]
+Limit = Annotated[int, Meta(ge=1, le=FOUND_MAX, description="Maximum number of notes.")]
 Text = Annotated[str, Meta(description="What to keep. It must be clear without its context.")]
 NoteId = Annotated[str, Meta(description="The id of a note, as `recall` shows it.")]
 Title = Annotated[str, Meta(description="A few words to find it by.")]
@@ -152,7 +152,7 @@ class Memory:
         _check_length(text)
         found = await self._find_note(caller, note)
         if place := next((source.place for source in found.sources if source.place), ""):
-            raise ModelRetry(f"note {note} is what {place} says; that has to be corrected instead")
+            raise ModelRetry(f"note {note} is what {place} says; correct that source instead")
         source = Source(session=caller.session, call=caller.call)
         corrected = await self.store.correct(
             found.id, text, source, title=title, labels=caller.labels

@@ -186,7 +186,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         if found is None:
             raise WorkspaceMissing(
                 f"the session works in the folder {folder.name} of the store {folder.store}, which "
-                "is not on this machine: go on where it is, or give this process the same "
+                "is not on this machine: continue there, or configure this process with the same "
                 "workspace_store"
             )
         return found

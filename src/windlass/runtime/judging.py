@@ -124,7 +124,7 @@ def _refuse_call(proposed_call: ProposedCall, spec: ToolSpec) -> InvalidCall | N
     """Return why a call cannot be made, whatever its arguments are; None if it can be."""
     if (spec.name, spec.description) == (CALL_SPEC.name, CALL_SPEC.description):
         # What is inside could be read otherwise, and would be judged in its place.
-        message = f'{spec.name}: give one JSON object: {{"name": …, "arguments": {{…}}}}.'
+        message = f'{spec.name}: pass one JSON object: {{"name": …, "arguments": {{…}}}}.'
         return InvalidCall("invalid_arguments", message)
     if proposed_call.calls_max is not None:
         message = (

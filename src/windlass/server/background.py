@@ -103,7 +103,7 @@ class OutsideSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.public_url and not find_origin(self.public_url):
             raise ConfigError(
-                f"--public-url {self.public_url!r} is not an address: give it as https://host"
+                f"--public-url {self.public_url!r} is not an address: write it as https://host"
             )
 
     def make_sender(self) -> HookSender:

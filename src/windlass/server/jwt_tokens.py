@@ -104,7 +104,7 @@ def find_keys_url(issuer: str) -> str:
     with urllib.request.urlopen(address, timeout=FETCH_S) as reply:  # noqa: S310 - checked above
         found = msgspec.json.decode(reply.read(DOCUMENT_BYTES_MAX), type=dict[str, Any])
     if found.get("issuer") != issuer:
-        raise ConfigError(f"{address} is the configuration of another issuer")
+        raise ConfigError(f"{address} is the configuration of a different issuer")
     return check_https(str(found["jwks_uri"]))
 
 

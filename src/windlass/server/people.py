@@ -86,7 +86,7 @@ class PeopleStore(OwnedRecords[PersonRecord]):
     ) -> PersonRecord:
         """Say who stands in for a person; nobody if it is empty. Raises ConfigError."""
         if stand_in == person:
-            raise ConfigError(f"{person} cannot stand in for themselves")
+            raise ConfigError(f"{person} cannot be their own stand-in")
         if stand_in:
             check_caller_name(stand_in)
         new = PersonRecord(

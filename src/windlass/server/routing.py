@@ -62,7 +62,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """The request holds a login code or a link in the place of a token: a wrong one counts as a
     failed login of its address."""
     stored_replies: bool = False
-    """An `Idempotency-Key` makes the service keep the reply, and give it again for the same key."""
+    """An `Idempotency-Key` makes the service keep the reply, and return it again for that key."""
     is_keyed: bool = False
     """The handler itself makes its change once for an `Idempotency-Key`. So a request that is sent
     again while the first one is under way joins it, instead of being refused."""
@@ -124,7 +124,7 @@ class RouteTable:
         paths: set[tuple[str, str]] = set()
         for route in self.routes:
             if route.name in names or (route.method, route.path) in paths:
-                raise ValueError(f"the route {route.name} {route.path} is there already")
+                raise ValueError(f"the route {route.name} {route.path} already exists")
             names.add(route.name)
             paths.add((route.method, route.path))
             segments = split_path(route.path)

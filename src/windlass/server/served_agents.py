@@ -70,7 +70,7 @@ def _choose_given(
     if len(own) == 1:
         return next(iter(own.values()))
     if kept:
-        raise ConfigError("the agents have different journals: give the service one, journal=…")
+        raise ConfigError("the agents have different journals: pass one to the service, journal=…")
     return MemoryJournal()
 
 

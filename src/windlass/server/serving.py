@@ -89,13 +89,13 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
         for host in self.hosts:
             if not _HOST_NAME.fullmatch(host):
                 raise ConfigError(
-                    f"--allow-host {host!r} is not the name of a host: give it without scheme, "
+                    f"--allow-host {host!r} is not the name of a host: pass it without scheme, "
                     "port and path, such as ai.example, or * for every name"
                 )
         for origin in self.origins:
             if find_origin(origin) != origin:
                 raise ConfigError(
-                    f"--allow-origin {origin!r} is not an origin: give scheme and host, with the "
+                    f"--allow-origin {origin!r} is not an origin: pass scheme and host, with the "
                     "port if it has one and no path, such as https://chat.example"
                 )
         if (self.tls_cert is None) != (self.tls_key is None):

@@ -109,7 +109,7 @@ def build_artifact_reader(artifacts: ArtifactStore) -> Tool[..., Any]:
             text = await JournalArtifacts(context.blobs).read_text(context.session_id, id)
         if text is None:
             raise ModelRetry(
-                f"There is no artifact {id!r} (any more). Call the tool that made it again."
+                f"There is no artifact {id!r} (any longer). Call the tool that made it again."
             )
         end = min(len(text), offset + limit)
         if end < len(text):

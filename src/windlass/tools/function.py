@@ -238,7 +238,7 @@ def tool(
     if fn is None:
         return lambda function: tool(function, **options)
     if isinstance(fn, Tool):
-        raise ConfigError(f"{fn.name!r} is already a tool: give its options where it is made")
+        raise ConfigError(f"{fn.name!r} is already a tool: pass its options where it is made")
     if not callable(fn):
         raise ConfigError(f"a tool is made from a function, and {fn!r} is not callable")
     name = options.get("name") or _function_name(fn)

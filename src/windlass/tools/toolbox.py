@@ -178,7 +178,7 @@ class Toolbox:
             if wanted is not None and not isinstance(self._deps, wanted):
                 raise ConfigError(
                     f"tool {tool.name!r} needs deps of type {wanted.__name__}, but they are "
-                    f"{type(self._deps).__name__}: give Toolbox(tools, deps=…)"
+                    f"{type(self._deps).__name__}: pass Toolbox(tools, deps=…)"
                 )
 
     def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:

@@ -52,7 +52,7 @@ async def choose_prompt(chat: ChatState, opened: AgentSession, name: str, argume
     try:
         parts = await opened.servers.servers[prompt.server].get_prompt(prompt.name, arguments)
     except Exception as error:
-        raise ConfigError(f"the server does not give this prompt: {error}") from error
+        raise ConfigError(f"the server did not return this prompt: {error}") from error
     for part in parts:
         if isinstance(part, TextPart):
             chat.show_note(reveal_line(part.text)[:200])

@@ -210,7 +210,7 @@ REMOVE_WAIT_S = 0.05
 
 @click.command()
 @click.option("--keep", is_flag=True, help="Keep the folder, with the journal and all files.")
-@click.option("--fast", is_flag=True, help="Without the pauses for reading.")
+@click.option("--fast", is_flag=True, help="Skip the pauses for reading.")
 def demo(keep: bool, fast: bool) -> None:
     """Watch an agent stall, be denied, be killed with SIGKILL, and finish.
 

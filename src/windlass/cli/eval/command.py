@@ -77,13 +77,13 @@ output_options = (
         type=click.FloatRange(0, 1, min_open=True, max_open=True),
         default=ALPHA,
         show_default=True,
-        help="How often an agent that did not change may be called worse.",
+        help="Chance of calling an unchanged agent worse.",
     ),
-    click.option("--group-by", metavar="KEY", help="Rates by tag, or by a key of the metadata."),
+    click.option("--group-by", metavar="KEY", help="Group rates by tag, or by a metadata key."),
     click.option(
         "--generalize",
         is_flag=True,
-        help="Compare on cases like these, and not only on these very cases.",
+        help="Generalize to similar cases, not only these.",
     ),
 )
 
@@ -122,7 +122,7 @@ Exit codes:
 )
 @click.argument("source", required=False, metavar="[CASES]")
 @click.argument("target", required=False, metavar="[MODULE:NAME]")
-@click.option("--name", help="Of the evaluation. The same name goes on after a crash.")
+@click.option("--name", help="Of the evaluation. Reuse a name to continue after a crash.")
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Per case.")
 @click.option(
     "--at-once",
@@ -133,16 +133,20 @@ Exit codes:
 )
 @click.option("--only", multiple=True, metavar="WORD", help="Cases with this id or tag.")
 @click.option(
-    "--sample", type=click.FloatRange(0, min_open=True), help="So many cases, or a share."
+    "--sample",
+    type=click.FloatRange(0, min_open=True),
+    help="Sample this many cases, or a fraction.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Which ones --sample draws.")
 @click.option(
     "--field", "fields", multiple=True, metavar="FIELD=COLUMN", help="Where a dataset has a field."
 )
 @click.option("--check", "checks", multiple=True, metavar="SCORER[:VALUE]", help=CHECK_HELP)
-@click.option("--budget", metavar="USD", help="The most that all trials may cost together.")
+@click.option("--budget", metavar="USD", help="Cost limit of all trials together.")
 @click.option("--budget-tokens", type=click.IntRange(1), metavar="N", help="The same in tokens.")
-@click.option("--baseline", metavar="REPORT", help="A file or name: fail if this one is worse.")
+@click.option(
+    "--baseline", metavar="REPORT", help="A report to compare with: fail if the result is worse."
+)
 @click.option(
     "--fail-under",
     type=click.FloatRange(0, 1),
@@ -164,10 +168,10 @@ Exit codes:
     type=click.Choice(("replay", "live", "refuse")),
     default="replay",
     show_default=True,
-    help="Where a fork's results come from; live: what only reads runs.",
+    help="Source of a fork's tool results; live: run tools that only read.",
 )
-@click.option("--workspace", metavar="FOLDER", help="What a live fork works in: each has a copy.")
-@click.option("--allow", multiple=True, metavar="TOOL", help="May change things in a live fork.")
+@click.option("--workspace", metavar="FOLDER", help="The folder of live forks; each gets a copy.")
+@click.option("--allow", multiple=True, metavar="TOOL", help="Allow changes in a live fork.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Sessions.")
 @click.option("--journal", metavar="NAME", help="Where the trials are kept: a path or URL.")
 @_with_output

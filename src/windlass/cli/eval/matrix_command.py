@@ -51,14 +51,14 @@ Exit codes:
     metavar="SETTING=VALUE",
     help="Settings of the folder's agent: model, system, tools, agent, base_url. All combinations.",
 )
-@click.option("--name", help="Of the evaluation. The same name goes on after a crash.")
+@click.option("--name", help="Of the evaluation. Reuse a name to continue after a crash.")
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Per case.")
 @click.option("--at-once", type=click.IntRange(1), default=AT_ONCE, show_default=True)
 @click.option("--only", multiple=True, metavar="WORD", help="Cases with this id or tag.")
 @click.option("--check", "checks", multiple=True, metavar="SCORER[:VALUE]", help="For all cases.")
-@click.option("--budget", metavar="USD", help="The most that all variants may cost together.")
+@click.option("--budget", metavar="USD", help="Cost limit of all variants together.")
 @click.option("--budget-tokens", type=click.IntRange(1), metavar="N", help="The same in tokens.")
-@click.option("--generalize", is_flag=True, help="Compare on cases like these.")
+@click.option("--generalize", is_flag=True, help="Generalize to similar cases.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON.")
 @click.option("--journal", metavar="NAME", help="Where the trials are kept: a path or URL.")
 @agent_options

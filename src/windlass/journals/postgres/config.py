@@ -86,7 +86,7 @@ class PostgresConfig:
         is_usable = 0 < len(name.encode(errors="replace")) <= NAME_BYTES_MAX and name.isprintable()
         if not is_usable or name.startswith("pg_") or name in ("public", "information_schema"):
             raise ConfigError(
-                f"schema={name!r}: the journal needs a schema of its own; give another name"
+                f"schema={name!r}: the journal needs its own schema; pass another name"
             )
         if self.connections_max < 1:
             raise ConfigError(f"connections_max={self.connections_max}: it must be at least 1")
@@ -101,7 +101,7 @@ class PostgresConfig:
                 "itself, and for a pooler in session mode"
             )
         if DIRECT_OPTION in options and POOLER_OPTION not in options:
-            raise ConfigError("?direct= names the server behind a pooler: give ?pooler=transaction")
+            raise ConfigError("?direct= names the server behind a pooler: pass ?pooler=transaction")
         for url in (self.dsn, options.get(DIRECT_OPTION, self.dsn)):
             _check_url(url)
 

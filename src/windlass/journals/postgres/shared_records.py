@@ -73,7 +73,7 @@ class SignedRecords:
         if self.covers(kind) and not self._keys.can_sign:
             raise ConfigError(
                 f"a {kind} in this journal is signed by the service, and this process does not "
-                "have its key: use the service, or give the key with WINDLASS_SIGNING_KEY_FILE"
+                "have its key: use the service, or set WINDLASS_SIGNING_KEY_FILE"
             )
 
     def read_lowest(self, kind: str) -> Mapping[str, int]:
@@ -356,7 +356,7 @@ class PostgresRecordStore(PostgresMailbox):
         meanwhile.
         """
         if not self._keys.can_sign:
-            raise ConfigError("records are signed with the private key: give --signing-key FILE")
+            raise ConfigError("records are signed with the private key: pass --signing-key FILE")
         count = 0
         for record, is_signed in await self._read_signed_kinds():
             if is_signed or accept:

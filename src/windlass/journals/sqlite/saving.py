@@ -82,7 +82,7 @@ def restore_file(
     or is in use, and JournalCorrupt if it is damaged or was changed.
     """
     if target.exists() and not replace:
-        raise ConfigError(f"{target} exists already: give --replace, or name another journal")
+        raise ConfigError(f"{target} exists already: pass --replace, or name another journal")
     with _draft_for(target) as draft:
         shutil.copyfile(backup, draft)
         try:

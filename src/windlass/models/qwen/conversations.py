@@ -191,7 +191,7 @@ def _read_content(content: object, number: int) -> tuple[ContentPart, ...]:
     if isinstance(content, str):
         return (TextPart(content),)
     if not isinstance(content, Sequence):
-        raise _wrong_message(number, "its content is neither a text nor a list")
+        raise _wrong_message(number, "its content is neither text nor a list")
     items = cast("Sequence[object]", content)
     return tuple(_read_item(_as_fields(item, number), number) for item in items)
 

@@ -202,7 +202,7 @@ class EditorAgent:
             raise make_error(
                 INVALID_PARAMS,
                 "unknown_mode",
-                f"There is no mode {mode_id!r} here. A policy may stand in place of the modes.",
+                f"There is no mode {mode_id!r} here. A policy may replace the modes.",
             )
         session.change_mode(mode)
         return SetSessionModeResponse()

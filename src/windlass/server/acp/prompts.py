@@ -65,7 +65,7 @@ def _read_block(block: PromptBlock) -> ContentPart:
         case EmbeddedResourceContentBlock():
             return _read_resource(block)
         case AudioContentBlock():
-            raise ConfigError("sound cannot be taken in a prompt: send text, images or files")
+            raise ConfigError("audio cannot be used in a prompt: send text, images or files")
         case _:
             assert_never(block)
 

@@ -43,7 +43,7 @@ def read_caller(ctx: RequestContext) -> Caller:
     """Return on whose behalf a request over HTTP is made."""
     caller = ctx.request.scope[CALLER_KEY] if ctx.request is not None else None
     if not isinstance(caller, Caller):
-        raise TypeError("the request was not let in by the service")
+        raise TypeError("the request was not admitted by the service")
     return caller
 
 

@@ -140,7 +140,7 @@ class HandshakeEndpoint:
                 405,
                 "no_own_stream",
                 "The service sends nothing unless it is asked.",
-                "Send Last-Event-ID to go on with the stream of a request.",
+                "Send Last-Event-ID to resume the stream of a request.",
                 headers={"Allow": "POST, DELETE"},
             )
         at = read_event_id(last)

@@ -118,7 +118,7 @@ def _read_wish(message: JsonObject, at: int, param: str) -> str:
             400,
             "invalid_message",
             f"{param}[{at}] must hold text.",
-            "Send a text, or a list of text parts.",
+            "Send text, or a list of text parts.",
             param=f"{param}[{at}]",
         )
     return "\n".join(cast("list[str]", texts))
@@ -340,7 +340,7 @@ def _refuse_tools(
         raise _unsupported(
             param,
             "A model of this service is an agent, and its own tools run in the service.",
-            "Leave the tools out, or give them to the agent",
+            "Leave the tools out, or pass them to the agent",
         )
 
 

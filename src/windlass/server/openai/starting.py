@@ -135,7 +135,7 @@ async def _continue(
         raise OpenAIError(
             400,
             "history_given_twice",
-            "`input` holds earlier messages, and `previous_response_id` brings them along already.",
+            "`input` holds earlier messages, and `previous_response_id` already includes them.",
             "Send only what is new.",
             param="input",
         )

@@ -58,7 +58,7 @@ def check_times(times: FireTimes) -> FireTimes:
                 raise ConfigError(f"cron {expression!r}: there is no such day")
         case IntervalTimes(every_s, start):
             if type(every_s) is not int:
-                raise ConfigError(f"an interval of {every_s!r} s: give whole seconds")
+                raise ConfigError(f"an interval of {every_s!r} s: pass whole seconds")
             if not INTERVAL_MIN_S <= every_s <= INTERVAL_MAX_S:
                 raise ConfigError(
                     f"an interval of {every_s} s: it must be from {INTERVAL_MIN_S} s to "
@@ -145,7 +145,7 @@ def _check_moment(moment: int) -> int:
     # Types are not checked when a program writes `OnceTime(time.time() + 60)`, and a record with a
     # fraction could be written but not read.
     if type(moment) is not int:
-        raise ConfigError(f"{moment!r} is not a time that a schedule can use: give whole seconds")
+        raise ConfigError(f"{moment!r} is not a time that a schedule can use: pass whole seconds")
     if not 0 <= moment <= TIME_MAX_S:
         raise ConfigError(f"{moment} is not a time that a schedule can use: it is out of range")
     return moment

@@ -113,7 +113,7 @@ def find_chromium(given: str | PathLike[str] | None = None) -> str:
                 return found
     raise ConfigError(
         "the browser tools need Chromium or Chrome, and none was found on PATH: install it (such "
-        "as `apt install chromium`), or give its path as chromium="
+        "as `apt install chromium`), or pass its path as chromium="
     )
 
 
@@ -287,7 +287,7 @@ def _explain_launch(message: str) -> str:
     if any(words in message.casefold() for words in _SANDBOX_WORDS):
         return (
             "Chromium cannot be started: its own sandbox does not work here, as for root and in "
-            "some containers. Run Windlass as another user, or give sandbox=False to "
+            "some containers. Run Windlass as another user, or pass sandbox=False to "
             "browser_tools() if only trusted pages are opened."
         )
     # The log begins with the long command line of the browser. Why it ended comes after that.

@@ -331,7 +331,9 @@ class BrowserSession:
             if not page.url.startswith(("http://", "https://")):
                 # A script can only lead to addresses without content, or to an error.
                 refusals = " ".join(self._proxy.take_refusals())
-                raise ModelRetry(f"The page led to an address that cannot be opened. {refusals}")
+                raise ModelRetry(
+                    f"The page redirected to an address that cannot be opened. {refusals}"
+                )
             document = self._pages.document
             snapshot = await self._take_snapshot(page)
             if document == self._pages.document:

@@ -154,7 +154,7 @@ class FileToolset:
         if len(found) > PATHS_MAX:
             lines.append(f"[{len(found) - PATHS_MAX} more: narrow the pattern]")
         if next(walk, None) is not None:
-            lines.append(f"[stopped after {WALKED_MAX} files: give a folder as `path`]")
+            lines.append(f"[stopped after {WALKED_MAX} files: pass a folder as `path`]")
         return "\n".join(lines) or "No file matches."
 
     def grep(

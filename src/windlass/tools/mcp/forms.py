@@ -55,7 +55,7 @@ def _check_field(name: str, field: object) -> None:
     items = described.get("items")
     is_choice = kind == "array" and isinstance(items, dict) and not {"properties"} & items.keys()
     if kind not in PLAIN_TYPES and not is_choice:
-        raise FormRefused(f"the field {shown!r} is not a text, a number, a yes or no, or a choice")
+        raise FormRefused(f"the field {shown!r} is not text, a number, a yes or no, or a choice")
     title = str(described.get("title", ""))
     if described.get("format") == "password" or any(map(_SECRET_WORDS.search, (name, title))):
         raise FormRefused(f"the field {shown!r} asks for a secret, which no form may do")

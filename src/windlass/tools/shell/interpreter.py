@@ -291,7 +291,7 @@ def _find_python(shell: WorkspaceShell) -> str:
     program = next(shown, None)
     if program is None:
         raise ConfigError(
-            "no python3 was found that the tool `python` could use: give program=, and "
+            "no python3 was found that the tool `python` could use: pass program=, and "
             "Sandbox(readable=…) if it is in a home folder"
         )
     return program

@@ -54,7 +54,7 @@ Query = Annotated[
         description="What to look for. It is sent to a search engine.",
     ),
 ]
-HitLimit = Annotated[int, Meta(ge=1, le=HITS_MAX, description="How many results at most.")]
+HitLimit = Annotated[int, Meta(ge=1, le=HITS_MAX, description="Maximum number of results.")]
 
 
 class SearchHit(msgspec.Struct, frozen=True):
@@ -324,5 +324,5 @@ def _find_engine(
     if key is None and variable:
         key = (read_environment() if environ is None else environ).get(variable)
     if variable and not key:
-        raise ConfigError(f"{name} needs a key: set {variable}, or give key=…")
+        raise ConfigError(f"{name} needs a key: set {variable}, or pass key=…")
     return HttpSearch(name, msgspec.structs.replace(endpoint, url=url), key or "")

@@ -74,7 +74,7 @@ async def find_client(
         return OAuthClient(settings.client_metadata_url, redirect_uri=redirect_uri)
     if not server.registration_endpoint:
         raise ConfigError(
-            "the authorization server registers no clients by itself: register one there, and "
+            "the authorization server does not register clients: register one there, and "
             'name it in the settings of the server: "auth": {"type": "authorization_code", '
             '"client_id": …}'
         )
@@ -217,7 +217,7 @@ async def revoke(requests: OAuthRequests, token: McpToken) -> None:
     form, headers = _name_client(token.client, {"token": token.refresh_token or token.access_token})
     answer = await requests.send("POST", token.revocation_endpoint, form=form, headers=headers)
     if not answer.is_good:
-        raise _describe_refusal(answer, "the authorization server did not take the token back")
+        raise _describe_refusal(answer, "the authorization server did not revoke the token")
 
 
 def _describe_token(found: Discovered, client: OAuthClient, scope: str) -> McpToken:
@@ -252,7 +252,7 @@ async def request_token(
         # It becomes part of a header, and must not add another one.
         is_plain = value.isascii() and value.isprintable() and " " not in value
         if not is_plain or len(value) > TOKEN_CHARS_MAX:
-            raise TokenRefused("the authorization server gave a token that cannot be used")
+            raise TokenRefused("the authorization server returned a token that cannot be used")
     if not given.access_token or given.token_type.lower() != "bearer":
         raise TokenRefused("the authorization server gave a token of an unknown kind")
     return replace(

@@ -182,7 +182,7 @@ class TokenKeeper:
 
     async def _replace_refused(self, token: McpToken | None, challenge: Challenge) -> McpToken:
         if token is not None and token.access_token == self._untried:
-            raise self._problem("it refuses the token that it was just given")
+            raise self._problem("it refuses the token that it has just issued")
         if token is not None and token.refresh_token:
             renewed = await self._renew(token)
             if renewed is not None and renewed.access_token != token.access_token:

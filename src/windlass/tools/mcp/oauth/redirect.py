@@ -56,7 +56,7 @@ class RedirectServer:
             async with asyncio.timeout(SIGN_IN_S):
                 return await asyncio.shield(self._answer)
         except TimeoutError:
-            raise ConfigError(f"nobody signed in within {SIGN_IN_S:g} s") from None
+            raise ConfigError(f"no one signed in within {SIGN_IN_S:g} s") from None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request of the browser."""
