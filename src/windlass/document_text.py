@@ -1,7 +1,7 @@
 """Documents in, text out: PDF, Word, PowerPoint and Excel, for tools, prompts and knowledge.
 
 Invariant: reading a document ends, and takes no more memory than its limits allow, whatever it
-holds. Each one is read by a process of its own (`readers/`), which is killed when its time is over.
+holds. Each one is read by its own process (`readers/`), which is killed when its time is over.
 """
 
 from importlib.util import find_spec

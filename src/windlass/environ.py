@@ -129,7 +129,7 @@ def read_regular_file(path: Path, *, inside: Path | None = None, bytes_max: int)
     if inside is not None and not real.is_relative_to(inside.resolve()):
         reason = f"it is a link that leads out of {inside}"
         raise OSError(errno.EPERM, reason, str(path))
-    # Looked at before it is opened, because opening a device can have an effect of its own.
+    # Looked at before it is opened, because opening a device can have its own effect.
     _require_regular(real.lstat(), path)
     # The path may have been replaced since: a link is not followed, and a pipe does not block.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

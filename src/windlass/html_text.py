@@ -106,7 +106,7 @@ class _TextExtractor(HTMLParser):
             self._in_title = not self.title
         elif tag == "body":
             self._dropped = ""  # A head that was never closed ends here.
-        # Inside of one, only tags of the same name are counted: others need not be balanced.
+        # Inside one, only tags of the same name are counted: others need not be balanced.
         if not self._dropped and tag in _DROPPED:
             self._dropped = tag
             self._dropped_deep = 0

@@ -22,7 +22,7 @@ SIDE_FILE_SUFFIXES = ("", "-wal", "-shm", "-journal", "-drivers")
 APPLICATION_ID = 0x57_4E_44_4C
 """`WNDL`, in the header of the file: distinguishes our files from those of other programs."""
 DATABASE_SUFFIXES = (".db", ".db3", ".sqlite", ".sqlite3", ".journal")
-"""How the name of a file ends that is looked at. With a log or locks beside it, any name does."""
+"""How the name of a file ends that is looked at. With a log or locks next to it, any name does."""
 SEARCH_DEPTH_MAX = 4
 SEARCH_ENTRIES_MAX = 20_000
 SKIPPED_FOLDERS = frozenset((".git", ".tox", ".venv", "__pycache__", "node_modules"))

@@ -278,7 +278,7 @@ class Agent(BuiltAgent, ForeignNames, Generic[OutputT]):
     ) -> RunResult[OutputT]:
         """Undo what a run did, the last call first; by default the last run that can be undone.
 
-        Undoing is a run of its own, with its own `limits`: no model is asked, and the gate judges
+        Undoing is its own run, with its own `limits`: no model is asked, and the gate judges
         each call. Raises NothingToDo if there is nothing to undo, RunUnfinished if the last run is
         open, and RunFailed, which carries the result, if a call could not be undone.
         """

@@ -4,7 +4,7 @@ The session of a sub-agent, of code that calls tools, or of a model that writes 
 differ in who replies, which tools there are and what the caller gets back; `subagents.py`,
 `nested_calls.py` and `call_requests.py` describe that. This module drives all of them.
 
-Invariant: a child is a session of its own in the journal of its caller. If its call runs again
+Invariant: a child is its own session in the journal of its caller. If its call runs again
 after a crash, the child is found there and nothing is paid for twice. It stops with its caller and
 is free before its caller is. A sub-agent that waits, is paused or was released has no result: its
 call is parked until it can resume, and if no other call of the step can move, the caller waits
@@ -121,7 +121,7 @@ class CallSession:
     async def undo(self, task: str, undone_call: str) -> RunResult[Any]:
         """Undo what was done for an earlier call, in its session, or resume undoing it.
 
-        Raises NothingToDo if nothing is to be undone, RunUnfinished if the task is not over yet.
+        Raises NothingToDo if nothing has to be undone, RunUnfinished if the task is not over yet.
         """
         journal = self._parts.world.journal
         call = f"{self._call.session}/{undone_call}"

@@ -58,7 +58,7 @@ CANCELLED_FIRST = "the run was cancelled before anybody took the message"
 
 @dataclass(frozen=True, slots=True)
 class ControlReceipt:
-    """Proof that a message to a run is durable. Await `taken` to know what came of it."""
+    """Proof that a message to a run is durable. Await `taken` to know the result."""
 
     journal: Journal
     session: str
@@ -309,7 +309,7 @@ class OpenRun(msgspec.Struct, frozen=True):
     async def write_if_free(self, fact: Fact) -> ControlReceipt | None:
         """Write a fact without free text, or return None if the run is driven.
 
-        Raises NothingToDo if the run has ended meanwhile.
+        Raises NothingToDo if the run has ended in the meantime.
         """
         session = self.state.session
         try:

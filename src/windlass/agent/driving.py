@@ -119,7 +119,7 @@ class SessionDriver:
         )
 
     async def is_undo_due(self, session: str) -> bool:
-        """Return whether the last run of a session is to be undone."""
+        """Return whether the last run of a session has to be undone."""
         run = (await self._runs.read_state(session)).run
         return run is not None and run.undo_due
 

@@ -57,7 +57,7 @@ from windlass.runtime.leftover_tasks import wait_until_done
 from windlass.runtime.mailbox import queue_first, read_queue
 
 LEASE_POLL_S = 1.0
-"""How often to look whether a run that goes no further is still driven."""
+"""How often to look whether a run that stops is still driven."""
 KEY_WAIT_S = 5.0
 """How long to wait for the first record of another process that starts a run with the same key."""
 FREE_WAIT_S = 10.0
@@ -164,15 +164,15 @@ class RunHandle(Generic[OutputT]):
                 yield value
 
     async def result(self) -> RunResult[OutputT]:
-        """Wait until the run has ended or goes no further, and return what it did.
+        """Wait until the run has ended or stops, and return what it did.
 
-        A run goes no further for now if it waits for a person, is paused, or was released by this
+        A run stops for now if it waits for a person, is paused, or was released by this
         agent. Raises RunFailed if the run failed, and MailRejected if its prompt was refused.
         """
         return raise_if_failed(await self.wait(is_tied=False))
 
     async def wait(self, *, is_tied: bool) -> RunResult[OutputT]:
-        """Return the result of the run, also if it failed, once it goes no further.
+        """Return the result of the run, even if it failed, once it stops.
 
         `is_tied` is for a caller that the run belongs to: if the caller is cancelled, the run is
         cancelled, and has ended if this agent drives it.
@@ -488,7 +488,7 @@ class RunStarter(Generic[OutputT]):
             return self._continue_queue(self._handle_of_start(state, start))
         live = self._runs.find_live(session)
         if live is None and state.is_active and state.run and state.run.number == start.run:
-            # Its process may have died: then the one who asks again drives it.
+            # Its process may have died: then the caller again drives it.
             return await self._take_over(session, state)
         return self._make_handle(session, run=start.run)
 
@@ -569,7 +569,8 @@ class RunStarter(Generic[OutputT]):
 
     async def _queue_here(self, session: str, task: RunTask) -> RunHandle[OutputT]:
         handle = await self._queue(session, task)
-        # The run before may have ended meanwhile, and no other driver may come to begin this one.
+        # The run before may have ended in the meantime, and no other driver may come to begin this
+        # one.
         self._sessions.continue_queue(session)
         return handle
 

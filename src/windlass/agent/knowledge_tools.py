@@ -160,7 +160,7 @@ async def remember_run(
     """Have the agent sum up what of a run is worth keeping, by calls of its tool `remember`.
 
     It is another run in the same session: its calls go through the gate like any other, and each
-    note has the session and the call as its source, and the session's labels. Once per run, also if
+    note has the session and the call as its source, and the session's labels. Once per run, even if
     it is asked for again after a crash. Returns None if the run did not complete.
     """
     if not result.completed:

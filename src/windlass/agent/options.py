@@ -161,7 +161,7 @@ class AgentOptions(TypedDict, total=False):
     hydration: Hydration | None
     """What is looked up for a prompt before the first step; nothing by default."""
     knowledge: Recaller | None
-    """Finds what is known about a prompt, to be shown to the model beside it."""
+    """Finds what is known about a prompt, to be shown to the model next to it."""
 
     journal: GivenJournal | str | None
     """Where sessions are kept; in memory by default. A path or URL opens the journal of that name,
@@ -220,7 +220,7 @@ class RunOptions(TypedDict, total=False):
     or chat messages as OpenAI's or Anthropic's API writes them."""
     key: str
     """Your own name for this start. The same key never begins a second run: it gives the run that
-    it began, in whichever process. Without `session`, it also names the session."""
+    it began, in any process. Without `session`, it also names the session."""
     limits: Limits
     """Limits of this run that are stricter than the agent's. They bind every driver. A limit that
     is not stricter changes nothing."""

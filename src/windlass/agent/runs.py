@@ -201,7 +201,7 @@ class LiveRuns:
     def launch(
         self, driver: RunDriver, on_ended: Callable[[str], None] | None = None
     ) -> LaunchedRun:
-        """Drive a run in a task of its own, which continues without its caller."""
+        """Drive a run in its own task, which continues without its caller."""
         task = asyncio.create_task(self._drive(driver, on_ended))
         self._leftovers.track(task)
         return LaunchedRun(driver, task)

@@ -1,6 +1,6 @@
 """Agents that work for agents.
 
-Invariant: a call of a sub-agent is a session of its own, named after the call, in the same journal.
+Invariant: a call of a sub-agent is its own session, named after the call, in the same journal.
 If the call runs again after a crash, it finds what was done, resumes it, and pays for nothing
 twice. A sub-agent may do nothing that its caller may not: the caller's gate judges beside its own,
 and a question of either is for the caller's approver. It spends its share of what its caller has
@@ -127,7 +127,7 @@ def _make_tool(
 def _bind_run(
     team: Mapping[str, AgentParts], depth_max: int, run: CallerRun | None
 ) -> Callable[..., Any]:
-    """Make the function of a tool for one run; None outside of a run, as in a unit test."""
+    """Make the function of a tool for one run; None outside a run, as in a unit test."""
     only = next(iter(team))
 
     async def work_on_task(context: RunContext[Any], task: str, agent: str = only) -> ToolResult:

@@ -25,7 +25,7 @@ class BackgroundLoop:
     """An event loop in a thread that is started at first use.
 
     The thread is a daemon, so that a tool that ignores its cancel cannot keep the program alive.
-    A forked child has no such thread, so it starts a loop of its own.
+    A forked child has no such thread, so it starts its own loop.
     """
 
     def __init__(self) -> None:

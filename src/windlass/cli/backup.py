@@ -44,7 +44,7 @@ async def _save(file: Path, journal: ManagedJournal) -> SavedJournal:
 )
 @click.option("--accept", is_flag=True, help="Accept a backup from another machine or user.")
 def restore(file: Path, place: str, replace: bool, accept: bool) -> None:
-    """Put a backup in the place of a journal, and check every record of it.
+    """Put a backup in place of a journal, and check every record of it.
 
     A journal in a file must not be in use, and a Postgres database must be empty. What was erased
     in the journal that is replaced is erased in the restored one too.

@@ -36,12 +36,12 @@ Post = Callable[[ManagedJournal, str], Coroutine[Any, Any, ControlReceipt]]
 
 
 def post_and_tell(place: str, session: str, post: Post) -> None:
-    """Post a message to the run of a session, and say what came of it."""
+    """Post a message to the run of a session, and say the result."""
     click.echo(run_on_journal(place, lambda journal: post_and_describe(journal, session, post)))
 
 
 async def post_and_describe(journal: ManagedJournal, session: str, post: Post) -> str:
-    """Post a message, wait a moment for the driver to take it, and return what came of it."""
+    """Post a message, wait a moment for the driver to take it, and return the result."""
     name = (await find_session(journal, session)).session
     receipt = await post(journal, name)
     if receipt.fact is None and not await journal.is_leased(name):
@@ -100,7 +100,7 @@ def pause(session: str, reason: str, place: str) -> None:
 @click.option("--reason", metavar="WHY", default="cancelled", help="The reason, for the record.")
 @journal_option
 def cancel(session: str, reason: str, place: str) -> None:
-    """End a run, whichever process drives it. If none does, it ends at once."""
+    """End a run, no matter which process drives it. If none does, it ends at once."""
     post_and_tell(place, session, lambda j, name: cancel_run(j, name, reason, by=find_login_name()))
 
 

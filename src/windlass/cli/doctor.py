@@ -95,7 +95,7 @@ def _collect_findings() -> Iterator[DoctorFinding]:
     settings = loaded.settings
     yield from _check_trust(project)
     yield from _check_policies(loaded, project.snapshot)
-    # No program of the project is tried, also if only a folder in it is the current one.
+    # No program of the project is tried, even if only a folder in it is the current one.
     root = project.snapshot.root
     is_sandboxed = not probe_bubblewrap(root=root).fault
     yield _optional("sandbox", describe_sandbox(root), is_there=is_sandboxed)

@@ -119,7 +119,7 @@ def add(
 def correct(
     note: str, text: str, place: str, users: tuple[str, ...], projects: tuple[str, ...], title: str
 ) -> None:
-    """Put TEXT in the place of the note with this id, or whose id begins so."""
+    """Put TEXT in place of the note with this id, or whose id begins so."""
     scopes = _read_scopes(users, projects)
 
     async def change(store: Knowledge) -> str | None:

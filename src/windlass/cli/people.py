@@ -58,7 +58,7 @@ Examples:
 @click.option("--for", "span", default=None, metavar="TIME", help="How long: 3d, 2w.")
 @journal_option
 def away(name: str, stand_in: str, span: str | None, place: str) -> None:
-    """Let somebody answer in the place of a person, with the person's groups."""
+    """Let somebody answer in place of a person, with the person's groups."""
     until = None if span is None else time.time() + read_duration("--for", span)
 
     async def work(journal: ManagedJournal) -> PersonRecord:

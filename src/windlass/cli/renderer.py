@@ -242,7 +242,7 @@ class EventRenderer:
             case ContextCompacted() | BudgetAllotted():
                 self._show_line(glyphs.progress, fact.describe(), TROUBLE)
             case _:
-                # A fact without a case of its own is shown in its own words.
+                # A fact without its own case is shown in its own words.
                 self._show_line(glyphs.progress, fact.describe(), QUIET)
 
     def _show_attempt(self, attempt: AttemptStarted) -> None:
@@ -293,7 +293,7 @@ class EventRenderer:
         for nested in call.agents:
             if nested is not shown.get(nested.session):
                 self._show_nested(shown.get(nested.session), nested)
-        # A verdict that closes a call has a line of its own, and so has the end of a run.
+        # A verdict that closes a call has its own line, and so has the end of a run.
         closed_by_verdict = call.state in ("denied", "invalid")
         if call.result is not before.result and not (closed_by_verdict or call.abandoned):
             self._show_result(call)

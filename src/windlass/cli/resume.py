@@ -58,7 +58,7 @@ def resume(
 
     The agent is built as it was when the run started: same folder, model, tools and policy. Options
     given here replace single settings. Finished calls do not run again, and no reply is paid for
-    twice. A run that a program started with an agent of its own is resumed by that program.
+    twice. A run that a program started with its own agent is resumed by that program.
     """
     if everything and session:
         raise ConfigError("give a session or --all, not both")

@@ -1,6 +1,6 @@
 """Client: the same as AsyncClient, for programs that do not await.
 
-Its requests run on the event loop of `run_sync`, in a thread of its own, so it also works inside of
+Its requests run on the event loop of `run_sync`, in its own thread, so it also works inside of
 a running loop, such as that of a notebook.
 """
 

@@ -61,7 +61,7 @@ class LookupsPlanned(PlacedEvent, frozen=True, tag="Hydrated"):
 
 
 class UndoneCall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A call of an earlier run that is to be undone, as the function that undoes it sees it."""
+    """A call of an earlier run that has to be undone, as the function that undoes it sees it."""
 
     call_id: str
     """The call that is undone."""

@@ -51,7 +51,7 @@ class PlacedEvent(
 
     @override
     def display_card(self) -> DisplayCard:
-        """Return what is shown of this event in a notebook: its fields without their defaults."""
+        """Return the notebook representation of this event: its fields without their defaults."""
         rows = tuple(
             (field.name, str(value))
             for field in msgspec.structs.fields(self)

@@ -4,7 +4,8 @@ Facts themselves are never sent. A watcher reads them from the journal, where th
 marks tell when they are there, and keep the order of facts and deltas.
 
 They wait in a queue in which adjacent fragments can be merged. Invariant: merging loses nothing but
-the boundaries between fragments. Events that are not fragments are kept, however many they are.
+the boundaries between fragments. Events that are not fragments are kept, no matter how many they
+are.
 """
 
 from collections import deque

@@ -1,6 +1,6 @@
 """What user, model and tools say: parts, messages, results, tool specs, usage.
 
-A message never changes once it is made, so that its encoded form can be kept beside it. Nothing
+A message never changes once it is made, so that its encoded form can be kept next to it. Nothing
 here can contain itself, so the garbage collector need not track any of it (`gc=False`).
 """
 
@@ -230,7 +230,7 @@ class UserMessage(
 
     @override
     def display_card(self) -> DisplayCard:
-        """Return what is shown of this message in a notebook."""
+        """Return the notebook representation of this message."""
         files = sum(not isinstance(part, TextPart) for part in self.parts)
         return DisplayCard("user", f"{files} attached" if files else "", self.text)
 
@@ -261,7 +261,7 @@ class AssistantMessage(
 
     @override
     def display_card(self) -> DisplayCard:
-        """Return what is shown of this message in a notebook."""
+        """Return the notebook representation of this message."""
         calls = tuple((f"→ {call.name}", call.arguments) for call in self.calls)
         return DisplayCard("assistant", self.model, self.text, calls)
 
@@ -281,7 +281,7 @@ class ToolResults(
 
     @override
     def display_card(self) -> DisplayCard:
-        """Return what is shown of this message in a notebook."""
+        """Return the notebook representation of this message."""
         rows = tuple((f"← {item.call.name}", item.result.text) for item in self.items)
         failed = any(item.result.kind != "value" for item in self.items)
         return DisplayCard("tools", rows=rows, tone="bad" if failed else "plain")
@@ -314,7 +314,7 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     needs_artifact: bool = False
     """Offered only once the session has an artifact."""
     isolated: bool = False
-    """A call runs in a process of its own, or resumes in a session of its own, so that the death of
+    """A call runs in its own process, or resumes in its own session, so that the death of
     a driver says nothing about it."""
 
 

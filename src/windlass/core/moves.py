@@ -94,7 +94,7 @@ class ClearedCall:
     """The most it may spend on models of its own."""
     seal: InitVar[_MoveSeal]
     is_suspect: bool = False
-    """A driver died while it ran, so no other suspect may run in this process meanwhile."""
+    """A driver died while it ran, so no other suspect may run in this process in the meantime."""
 
     @property
     def repeatable(self) -> bool:

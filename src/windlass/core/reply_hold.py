@@ -60,7 +60,7 @@ def without_reply(event: Event) -> Event | None:
 
 @final
 class ReplyHold:
-    """Holds a live reply until it is judged, and everything that comes after it meanwhile."""
+    """Holds a live reply until it is judged, and everything that comes after it in the meantime."""
 
     __slots__ = ("_pieces", "_waiting")
 

@@ -139,7 +139,7 @@ class RunResult(RichDisplay, ForeignNames, Generic[OutputT]):
 
     @override
     def display_card(self) -> DisplayCard:
-        """Return what is shown of this result in a notebook: how it ended, said and cost."""
+        """Return the notebook representation of this result: how it ended, said and cost."""
         usage = self.usage
         rows = [
             ("steps", str(self.steps)),
@@ -268,7 +268,7 @@ def build_result(state: State, *, recorded: bool) -> RunResult[Any]:
 
 
 def _outcome_so_far(state: State) -> Outcome:
-    """Return why a run that has not ended goes no further."""
+    """Return why a run that has not ended stops."""
     if state.is_paused:
         return "paused"
     is_left = state.run is not None and state.run.is_released

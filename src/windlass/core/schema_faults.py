@@ -88,7 +88,7 @@ def find_faults(schema: JsonSchema, value: JsonValue) -> tuple[SchemaFault, ...]
 
 
 def _find_cause(error: "ValidationError") -> "ValidationError":
-    """Return the error inside of a union if only one of its shapes was meant.
+    """Return the error inside a union if only one of its shapes was meant.
 
     A shape of another type, such as the null of an optional object, was not.
     """

@@ -127,7 +127,7 @@ class _ReferenceSearch:
         self._finished: set[int] = set()
         self._on_path: set[int] = set()
         self.waiting: list[JsonValue] = [root]
-        """Schemas that look at parts of a value, which begin a path of their own."""
+        """Schemas that look at parts of a value, which begin their own path."""
 
     def visit(self, node: JsonValue, level: int) -> str | None:
         if not isinstance(node, dict) or id(node) in self._finished:

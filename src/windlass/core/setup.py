@@ -192,7 +192,7 @@ class RetryPolicy(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True)
     budget_s: float = 300.0
     """The most seconds from the first request of a step to the start of its last one.
 
-    An agent without a policy of its own has `DEFAULT_RETRIES`, with 900 s. The default here stays
+    An agent without its own policy has `DEFAULT_RETRIES`, with 900 s. The default here stays
     as it is: journals leave out a field that has its default.
     """
 
@@ -217,7 +217,7 @@ class LoopPolicy(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     """
     on_failure: Literal["keep", "undo"] = "keep"
     """When a run ends in any other way than completed: keep what its calls did, or undo it, as far
-    as their tools can, by a run of its own."""
+    as their tools can, by its own run."""
     on_unknown: Literal["tell", "ask"] = "tell"
     """A write that a crash interrupted and no tool can check: tell the model, or ask a person."""
     tool_choice: ToolChoice = "auto"

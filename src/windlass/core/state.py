@@ -51,7 +51,7 @@ class CallState(msgspec.Struct, frozen=True, gc=False):
     answered: bool = False
     """A person has decided about it."""
     approvals: tuple[Approval, ...] = ()
-    """Who has to agree to it, also if it is asked about once more after a crash."""
+    """Who has to agree to it, even if it is asked about once more after a crash."""
     answers: tuple[GivenAnswer, ...] = ()
     """What was answered to the open question so far, if several people have to agree."""
     began: bool = False
@@ -60,7 +60,7 @@ class CallState(msgspec.Struct, frozen=True, gc=False):
     """The JSON text of the arguments with which it last started. It stays when the call is judged
     again: a sub-agent may still work on them."""
     outer: ToolCall | None = None
-    """The call as the model made it, if this one was inside of `call_tool`."""
+    """The call as the model made it, if this one was inside `call_tool`."""
     imported: bool = False
     """It came with an imported session, and no decision about it was made here yet."""
     is_repeat: bool = False
@@ -175,7 +175,7 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     not_undone: int = 0
     """How many of them could not be undone."""
     undo_due: bool = False
-    """The run has ended, and its calls are to be undone by the next run."""
+    """The run has ended, and its calls have to be undone by the next run."""
     still_running: tuple[str, ...] = ()
     """The calls that were abandoned while they ran, once the run has ended."""
     recalled: bool = False
@@ -242,7 +242,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
     created: float = 0.0
     """When the first fact was recorded."""
     updated: float = 0.0
-    """When the last fact was recorded, also if it says nothing about a driver at work."""
+    """When the last fact was recorded, even if it says nothing about a driver at work."""
     title: str = ""
     """The beginning of the first prompt, on one line."""
     agent: str = ""
@@ -292,7 +292,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
     steps: int = 0
     """Complete replies, over all runs."""
     run: RunState | None = None
-    """The last run, also if it has ended."""
+    """The last run, even if it has ended."""
     step: StepState | None = None
     """The reply whose calls are not all closed yet."""
     ledger: Ledger = Ledger()

@@ -32,7 +32,7 @@ def printable_line(text: str, chars_max: int = LINE_CHARS_MAX) -> str:
 def reveal_line(text: str, keep: str = "") -> str:
     """The whole text as one line, with an escape for each character that is not printable.
 
-    For questions to a person: words of others can then neither add a line of their own, nor hide.
+    For questions to a person: words of others can then neither add their own line, nor hide.
     Characters in `keep` stay as they are.
     """
     seen = "".join(

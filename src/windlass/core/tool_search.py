@@ -1,7 +1,7 @@
 """Many tools behind two: the model searches for a tool, and calls it by its name.
 
 Invariant: which tools a model is offered never changes within a run, so that prompt caches hold;
-and the gate, the record and the limits see the call that is inside of `call_tool`. Only the
+and the gate, the record and the limits see the call that is inside `call_tool`. Only the
 transcript keeps what is around it, because the model must find its own words there.
 """
 
@@ -53,7 +53,7 @@ _decode_wrapped = msgspec.json.Decoder(WrappedCall).decode
 
 
 def unwrap_call(call: ToolCall) -> ToolCall:
-    """Return the call that is inside of a call of `call_tool`; the same call if there is none."""
+    """Return the call that is inside a call of `call_tool`; the same call if there is none."""
     if call.name != CALL_TOOL:
         return call
     try:

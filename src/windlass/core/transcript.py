@@ -188,7 +188,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 def find_conversation_fault(messages: Sequence[Message]) -> str | None:
     """Return what keeps messages from being a valid beginning of a session; None if nothing does.
 
-    They begin with a user, none is empty, each call has a name of its own and readable arguments,
+    They begin with a user, none is empty, each call has its own name and readable arguments,
     and its result follows in the next message.
     """
     open_calls: tuple[ToolCall, ...] = ()

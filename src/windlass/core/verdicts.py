@@ -290,8 +290,8 @@ class QuestionRow(msgspec.Struct, frozen=True, gc=False):
 def tally(terms: QuestionTerms, answers: tuple[GivenAnswer, ...]) -> Decision | None:
     """Return what the answers to a question add up to; None while it stays open. Pure.
 
-    One no decides. An answer with other arguments begins anew: those who agreed before it agreed to
-    something else.
+    One no decides. An answer with other arguments begins again: those who agreed before it agreed
+    to something else.
     """
     expires_at = terms.expires_at
     for at, given in enumerate(answers):

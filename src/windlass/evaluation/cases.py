@@ -52,7 +52,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attachments: tuple[str, ...] = ()
     """Paths of images and files that go with the prompt."""
     workspace: str = ""
-    """A folder. Each trial works in a copy of its own."""
+    """A folder. Each trial works in its own copy."""
     expected: Any = None
     """What `output_equals()` and `output_contains()` compare the output with."""
     tags: tuple[str, ...] = ()

@@ -78,7 +78,7 @@ def _check_confidence(confidence: float) -> float:
 
 
 def _decide(found: Comparison) -> Comparison:
-    """Return a comparison with its verdict. What collapsed is worse, also if others rose."""
+    """Return a comparison with its verdict. What collapsed is worse, even if others rose."""
     if found.worse_chance <= found.alpha / 2 or found.surely_worse or found.scores_worse:
         return replace(found, verdict="worse")
     alone = [*found.cases, *found.scores]

@@ -154,7 +154,7 @@ class EvaluationRun:
         ]
 
     async def begin(self) -> None:
-        """Read what is kept under the name, and say that it goes on."""
+        """Read what is kept under the name, and say that it continues."""
         self._earlier = await self._read_earlier()
         await self._store()
 

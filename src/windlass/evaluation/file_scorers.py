@@ -1,6 +1,6 @@
 """Scorers of what a trial left behind: files in its workspace, and what a command says of them.
 
-Invariant: nothing outside of the workspace is read, also not through a link that the agent made,
+Invariant: nothing outside the workspace is read, also not through a link that the agent made,
 and a command runs in the sandbox.
 """
 

@@ -118,7 +118,7 @@ def inspect_solver(agent: Agent[Any], *, prefix: str = "inspect") -> "Solver":
 
 
 def use_inspect_model(agent: Agent[Any]) -> Agent[Any]:
-    """Return the same agent with Inspect's model in the place of its own."""
+    """Return the same agent with Inspect's model in place of its own."""
     parts = parts_of(agent)
     info = parts.setup.model
     world = replace_struct(parts.world, models={info.name: InspectModel(info)})

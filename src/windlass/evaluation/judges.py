@@ -1,6 +1,6 @@
 """Judges: models that say whether a trial meets a rubric, or which of two replies is better.
 
-Each judgement is a session of its own, beside the trial's: it is recorded and can be read, it draws
+Each judgement is its own session, beside the trial's: it is recorded and can be read, it draws
 on the evaluation's budget, and the same question is never paid for twice. A judge is asked several
 times, because it is a sample like any other; how far it agrees with itself is in the report. A
 judge of two replies sees them in both orders, because judges favour a place.
@@ -279,7 +279,7 @@ def _place(name: str, instructions: str, question: str, trial: TrialRecord) -> s
 async def _ask_all(
     agent: Agent[Verdict], place: str, questions: Sequence[str], budget: Budget | None
 ) -> list[RunResult[Verdict]]:
-    """Ask each question in a session of its own, below a place, and close the agent."""
+    """Ask each question in its own session, below a place, and close the agent."""
     try:
         asked = (
             _ask(agent, question, f"{place}/{nth}", budget)

@@ -4,7 +4,7 @@
         {"small": small_agent, "large": large_agent}, cases, name="models", repeat=5, budget="10"
     )
 
-Each variant is an evaluation of its own, `NAME@VARIANT`: call it again after a crash, and all of
+Each variant is its own evaluation, `NAME@VARIANT`: call it again after a crash, and all of
 them continue where they were.
 """
 

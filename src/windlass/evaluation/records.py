@@ -90,7 +90,7 @@ class TrialRecord:
 
     @cached_property
     def outcome(self) -> TrialOutcome:
-        """How the run ended, or why it goes no further."""
+        """How the run ended, or why it stops."""
         run = self.state.run
         if run is None:
             return "working"

@@ -82,7 +82,7 @@ class CaseReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def counted(self) -> list[TrialReport]:
-        """The trials that count: those that were not stopped by something outside of them."""
+        """The trials that count: those that were not stopped by something outside them."""
         return [trial for trial in self.trials if trial.counts]
 
     @property

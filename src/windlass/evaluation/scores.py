@@ -46,7 +46,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @runtime_checkable
 class NamedScorer(Protocol):
-    """A scorer with a name of its own in reports."""
+    """A scorer with its own name in reports."""
 
     @property
     def scorer_name(self) -> str: ...

@@ -60,7 +60,7 @@ def wilson_interval(passed: int, trials: int, confidence: float = CONFIDENCE) ->
     scale = 1 + z * z / trials
     center = (rate + z * z / (2 * trials)) / scale
     half = z / scale * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
-    # The rate lies within, also where the last digit of a float says otherwise.
+    # The rate lies within, even where the last digit of a float says otherwise.
     return Interval(max(0.0, min(rate, center - half)), min(1.0, max(rate, center + half)))
 
 

@@ -51,7 +51,7 @@ async def store_evaluation(journal: Journal, stored: StoredEvaluation) -> None:
         try:
             await journal.put_record(RECORD_KIND, stored.name, data, found.version if found else 0)
         except RecordConflict:
-            # Another process has stored its own view of the same trials meanwhile.
+            # Another process has stored its own view of the same trials in the meantime.
             continue
         return
 

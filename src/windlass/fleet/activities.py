@@ -129,7 +129,7 @@ class SessionActivities:
         return await self._report(item.session, outcome)
 
     async def _wait_for_run(self, item: WorkItem, *, consent: bool) -> VisitOutcome:
-        """Drive a session in a task of its own, which only a cancel that was asked for ends."""
+        """Drive a session in its own task, which only a cancel that was asked for ends."""
         rules = self._rules
         work = self._agent.sweeper.drive_own(
             item.session, rules.tries_max, rules.accepts, consent=consent

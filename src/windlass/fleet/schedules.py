@@ -51,7 +51,7 @@ class ScheduledPrompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     prompt: str
     agent: str = ""
     session: str = ""
-    """The session that all runs continue; each has a session of its own if this is empty."""
+    """The session that all runs continue; each has its own session if this is empty."""
     caller: str = ""
 
 
@@ -241,7 +241,7 @@ class EngineSchedules:
 async def queue_scheduled_prompt(agent: Agent[Any], session: str, schedule: str) -> str:
     """Put the prompt of a schedule into the queue of a session, once; returns the session.
 
-    Raises ApplicationError, which is not tried again, if the schedule was deleted meanwhile.
+    Raises ApplicationError, which is not tried again, if the schedule was deleted in the meantime.
     """
     journal = parts_of(agent).world.journal
     record = await journal.get_record(RECORD_KIND, schedule)

@@ -1,7 +1,7 @@
 """The workflow of a session: it has the session driven, and waits while a person is asked.
 
 Invariant: the engine learns names and states, and never what is said. One activity drives all there
-is to do, however many steps that takes, so the history of a run has the same length for any
+is to do, no matter how many steps that takes, so the history of a run has the same length for any
 conversation; after some rounds the workflow starts over. No activity is held while a run waits.
 
 Histories of earlier versions are replayed by this code: a change to the order of what `run`
@@ -81,7 +81,7 @@ class SessionWorkflow:
     async def run(self, order: DriveOrder) -> str:
         """Drive the session until there is nothing left to do. Returns its last state."""
         if not order.session:
-            # A schedule adds the time to the id, so that each firing has a session of its own.
+            # A schedule adds the time to the id, so that each firing has its own session.
             order.session = workflow.info().workflow_id.partition("/")[2]
         try:
             return await self._see_through(order)

@@ -30,7 +30,7 @@ class CedarValueError(ValueError):
 
 
 def cedar_arguments(tool: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, object]:
-    """The arguments of a call. Those declared as numbers are decimals, also if written as `1`."""
+    """The arguments of a call. Those declared as numbers are decimals, even if written as `1`."""
     properties: Any = tool.parameters.get("properties")
     if isinstance(properties, dict):
         schemas = cast("dict[str, Any]", properties)

@@ -1,7 +1,7 @@
 """Ready-made gates: reads are allowed, and everything else is denied, asked about or allowed too.
 
 A tool that declares no effect counts as one that writes. The names of these gates do not change, so
-a run that was started under a preset can be resumed under it. They have a module of their own
+a run that was started under a preset can be resumed under it. They have their own module
 because `ask` is what an agent gets by default, without the code that reads policy files.
 """
 

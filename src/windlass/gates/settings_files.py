@@ -2,7 +2,7 @@
 
 Invariant: what writes such a file has the effect of what the file can do. `.mcp.json` starts
 programs, `windlass.toml` and policies allow calls, instructions and skills steer an agent. So a
-person is asked, also where other writes are allowed.
+person is asked, even where other writes are allowed.
 """
 
 import os

@@ -16,7 +16,7 @@ from windlass.http.errors import HttpError
 from windlass.http.urls import HttpUrl, basic_auth
 
 HEAD_START_S = 0.25
-"""How long an address is tried alone before the next one is tried beside it."""
+"""How long an address is tried alone before the next one is tried next to it."""
 LOOKUP_S = 10.0
 """How long the addresses of a name are used for other connections."""
 

@@ -1,7 +1,7 @@
 """Bodies that a server compressed, inflated as they are read.
 
 Invariant: one read gives at most `INFLATED_BYTES_MAX`, however far the data expands. What is left
-waits, compressed, for the next read. Other tasks run in between, also if a body is made of many
+waits, compressed, for the next read. Other tasks run in between, even if a body is made of many
 empty files.
 """
 

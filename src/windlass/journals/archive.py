@@ -54,7 +54,7 @@ from windlass.ports.journals import GivenJournal, Journal
 
 FILE_FORMAT = "windlass-session"
 FILE_VERSION = 1
-"""The version of the file. The records in it have a version of their own."""
+"""The version of the file. The records in it have their own version."""
 LINE_BYTES_MAX = 256 * 2**20
 """Of one line, which may hold an attachment."""
 NAME_CHARS_MAX = 200

@@ -232,7 +232,7 @@ def _replace_content(fact: Fact, content: tuple[ContentPart, ...]) -> Fact:
 
 
 def _refill_message(message: Message, content: Iterator[ContentPart]) -> Message:
-    """Return the message with the next parts of the content in the place of its own."""
+    """Return the message with the next parts of the content in place of its own."""
     if isinstance(message, UserMessage):
         return replace(message, parts=tuple(islice(content, len(message.parts))))
     if isinstance(message, AssistantMessage):

@@ -1,7 +1,7 @@
 """Makes a whole journal of a store that only reads and appends facts.
 
 What the store does not have becomes numbered streams in it (`entry_stream.py`): mail, records,
-budgets and blobs. A driver is fenced by the numbers of its facts, and those who wait read again
+budgets and blobs. A driver is fenced by the numbers of its facts, and waiters read again
 after a while. Such a store cannot list its sessions, nor lease one exclusively, so services and
 workers refuse it.
 
@@ -47,7 +47,7 @@ from windlass.ports.records import ProvenAnswers, RecordProblem, SharedRecord, T
 
 POLL_MIN_S = 0.05
 POLL_MAX_S = 0.25
-"""How often a store is read by those who wait: at first, and after a long silence."""
+"""How often a store is read by waiters: at first, and after a long silence."""
 STREAMS_MAX = 1_000
 """Streams whose entries are remembered. The others are read again when they are needed."""
 CANNOT_LIST = "list its sessions"

@@ -74,7 +74,7 @@ class EntryStream(Generic[StateT]):
             facts = {name: await self._store.read(name) for name in sessions}
             with self._mutex:
                 if seq != self._seq:
-                    # An entry came meanwhile, and may be decided from later facts than these.
+                    # An entry came in the meantime, and may be decided from later facts than these.
                     continue
                 entry = plan(self._state, facts.__getitem__)
             if entry is None:

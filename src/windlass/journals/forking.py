@@ -88,7 +88,7 @@ def _copy_records(
     session: str, facts: Sequence[Fact], at: int, *, detached: bool = False
 ) -> list[Fact]:
     """Return the records that the fork begins with: the first `at`, and what settles open calls."""
-    # A fork is a session of its own: it does not work for a parent, and is not deleted with one.
+    # A fork is its own session: it does not work for a parent, and is not deleted with one.
     copied = [
         replace(fact, parent="") if isinstance(fact, RunStarted) else fact for fact in facts[:at]
     ]

@@ -1,6 +1,6 @@
 """Who drives a session: one driver at a time, for as long as its process lives.
 
-For a journal in a file, the driver locks one byte of a lock file beside it. The offset of the byte
+For a journal in a file, the driver locks one byte of a lock file next to it. The offset of the byte
 is a hash of the session's name. The kernel releases the lock as soon as the process is gone, even
 after SIGKILL, so it needs neither a heartbeat nor a time-out that could expire while the driver
 lives.
@@ -153,7 +153,7 @@ class FileLeaseTable(LeaseTable):
 
     @override
     def _try_lock(self, session: str) -> bool:
-        # Opened outside of the `try`: a file that may not be opened has the same error number as a
+        # Opened outside the `try`: a file that may not be opened has the same error number as a
         # lock that is taken.
         file = self._open_lock_file()
         try:

@@ -67,7 +67,7 @@ class MemoryJournal:
         self._mail_notifier = inbox.AppendNotifier()
         self._live = inbox.MemoryChannel()
         self._now = now
-        # `run_sync` may drive a session from a thread of its own.
+        # `run_sync` may drive a session from its own thread.
         self._mutex = Lock()
 
     @property

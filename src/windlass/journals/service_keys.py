@@ -1,7 +1,7 @@
 """The keys of a service: they prove in a shared database that a service wrote a row.
 
 A login of the database can insert any row, but it cannot sign one. A service holds the private key,
-in a file outside of the database. A worker holds only public keys, from its own configuration. No
+in a file outside the database. A worker holds only public keys, from its own configuration. No
 key is ever read from the database.
 
 Invariant: each purpose has signatures of its own. A signature names its key, so that keys rotate: a
@@ -32,7 +32,7 @@ _DOMAIN = "windlass"
 class ServiceKeys:
     """Signs with the private key of a service, if it is given, and verifies with public keys.
 
-    A process also has a key of its own that only its memory holds. It signs what the approver of a
+    A process also has its own key that only its memory holds. It signs what the approver of a
     driver answers: that counts for this process, and for no other.
     """
 

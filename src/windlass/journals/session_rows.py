@@ -67,7 +67,7 @@ counter_values = attrgetter(*COUNTER_COLUMNS)
 
 
 def tag_text(tags: Mapping[str, str]) -> str:
-    """Return tags as a text that has each of them on a line of its own, between two ends."""
+    """Return tags as a text that has each of them on its own line, between two ends."""
     return "".join(f"\n{key}={value}\n" for key, value in sorted(tags.items()))
 
 

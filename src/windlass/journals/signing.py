@@ -27,7 +27,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class JournalMark(msgspec.Struct, frozen=True):
-    """What is remembered outside of a journal: how far it had come, and what it was."""
+    """What is remembered outside a journal: how far it had come, and what it was."""
 
     count: int = 0
     """How often its book had changed."""

@@ -44,7 +44,7 @@ class StoredJournal(StoredCatalog):
 
     @abstractmethod
     def close(self) -> None:
-        """Write what is waiting, then release the database."""
+        """Flush pending writes, then release the database."""
 
     async def aclose(self) -> None:
         """As `close`, from the event loop that used the journal."""

@@ -1,6 +1,6 @@
 """`AGENTS.md`: what a project wants every agent that works in it to know.
 
-Invariant: the same files give the same text, byte for byte. Nothing outside of the root is read,
+Invariant: the same files give the same text, byte for byte. Nothing outside the root is read,
 not even through a link.
 """
 
@@ -23,7 +23,7 @@ BYTES_MAX = 98_304
 _log = get_logger(__name__)
 
 FileReader: TypeAlias = Callable[[Path, Path, int], bytes | None]
-"""Reads the first bytes of a file inside of a folder: see `read_file_inside`."""
+"""Reads the first bytes of a file inside a folder: see `read_file_inside`."""
 
 
 class ProjectInstructions(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ def read_instructions(
 
     `folder`: the root if not given. `bytes_max`: what does not fit is left out, and the text says
     so. `read`: where the bytes come from, by default from the disk. Raises ConfigError if the
-    folder is not inside of the root.
+    folder is not inside the root.
     """
     top = Path(root).resolve()
     place = top if folder is None else Path(folder).resolve()
@@ -70,7 +70,7 @@ def read_instructions(
 
 
 def read_file_inside(root: Path, path: Path, bytes_max: int) -> bytes | None:
-    """The first bytes of a regular file inside of a resolved root; else None, with a warning."""
+    """The first bytes of a regular file inside a resolved root; else None, with a warning."""
     try:
         real = path.resolve(strict=True)
         if not real.is_relative_to(root):

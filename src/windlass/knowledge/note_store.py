@@ -113,7 +113,7 @@ class NoteStore(ABC):
         title: str = "",
         labels: Collection[Taint] = (),
     ) -> str | None:
-        """Put another text in the place of a note, and return its new id, if it is there."""
+        """Put another text in place of a note, and return its new id, if it is there."""
         changes = NoteChanges(text, source, title, frozenset(labels))
         work = correct_note(self._dialect, clean_text(note), changes, self._now())
         corrected = await self._run_writing(work)

@@ -1,7 +1,7 @@
 """Skills: instructions that an agent reads when it needs them.
 
 Invariant: the catalogue has one line for each skill, in a fixed order, so that prompt caches hold.
-A skill is read when the model asks for it, and nothing outside of its folder is ever read.
+A skill is read when the model asks for it, and nothing outside its folder is ever read.
 """
 
 import os

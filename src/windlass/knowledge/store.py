@@ -195,7 +195,7 @@ class Knowledge(Protocol):
         title: str = "",
         labels: Collection[Taint] = (),
     ) -> str | None:
-        """Put another text in the place of a note, and return its new id; None if it is not there.
+        """Put another text in place of a note, and return its new id; None if it is not there.
 
         It keeps its scope, its expiry, its labels, and its title unless another one is given; to
         the labels those of the correction are added. Its source is that of the correction alone.

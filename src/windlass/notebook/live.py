@@ -43,7 +43,7 @@ async def show(
 
     If the run asks a person, it is suspended. With `buttons`, this returns, and a click resumes the
     run where it is shown; without, the cell asks for a line of text. By default there are buttons
-    if ipywidgets is installed. Outside of a notebook, the text is printed. Raises RunFailed if the
+    if ipywidgets is installed. Outside a notebook, the text is printed. Raises RunFailed if the
     run fails.
     """
     canvas = RunCanvas()

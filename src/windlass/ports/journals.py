@@ -111,7 +111,7 @@ class Journal(FactStore, BlobStore, SharedRecords, Protocol):
     """Keeps sessions, and all that programs with the same journal share about them.
 
     Mail: posting needs no lease and never touches the sequence of facts. Each lane of a session has
-    numbers of its own, from 1 and without gaps; they are never used again, also when messages were
+    numbers of its own, from 1 and without gaps; they are never used again, even when messages were
     removed (`core/mail.py`).
     """
 

@@ -104,7 +104,7 @@ class CallContext(msgspec.Struct, frozen=True):
     labels: frozenset[Label] = frozenset()
     """What the session may hold because of earlier calls."""
     mask_text: Callable[[str], str] = str
-    """Return a text without its secrets: for text that is kept outside of the journal."""
+    """Return a text without its secrets: for text that is kept outside the journal."""
     blobs: "BlobStore | None" = None
     """Where the rest of a clipped result can be kept with the session."""
     fencing_token: int = 0

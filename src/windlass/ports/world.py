@@ -265,7 +265,7 @@ class NestedOutcome(msgspec.Struct, frozen=True):
 
 
 class NestedCalls(Protocol):
-    """The calls that the code of one call makes: a session of its own, which works for the run."""
+    """The calls that the code of one call makes: its own session, which works for the run."""
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:

@@ -340,7 +340,7 @@ def _build_core_tools(
     # guard asks before anything is sent out.
     sandbox = Sandbox(
         require="bubblewrap" if settings.sandbox == "require" else None,
-        # The folder may be the home folder: settings, sessions and keys are then inside of it.
+        # The folder may be the home folder: settings, sessions and keys are then inside it.
         hidden=hide_own_files(folder),
         protected=tuple(map(Path, named_files(loaded))),
     )

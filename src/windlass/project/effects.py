@@ -33,7 +33,7 @@ from windlass.tools.mcp.entry_reader import VARIABLE
 def describe_effects(snapshot: ProjectSnapshot) -> Iterator[str]:
     """What a project would do, one line each: run, connect, send, allow, set, tell.
 
-    Words of the project cannot begin a line of their own, or hide in a line.
+    Words of the project cannot begin their own line, or hide in a line.
     """
     return map(reveal_line, _describe_all(snapshot))
 

@@ -2,11 +2,11 @@
 
 Git runs what the configuration of a repository says: filters of files, a monitor, hooks, the
 program that fetches a missing object. A stranger may have written that configuration, or a command
-of a model, and git runs outside of the sandbox.
+of a model, and git runs outside the sandbox.
 
 Invariant: git never works with a repository's own configuration. It gets a repository that is made
 for one question, and that borrows the objects and the index. Submodules are not looked into: each
-of them has a configuration of its own.
+of them has its own configuration.
 """
 
 import os

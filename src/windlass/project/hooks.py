@@ -5,7 +5,7 @@
     [project.entry-points."windlass_gates"]
     office_hours = "my_package:make_gate"  # def make_gate() -> Gate
 
-Invariant: a hook breaks nothing. An observer runs in a thread of its own, behind a queue: one that
+Invariant: a hook breaks nothing. An observer runs in its own thread, behind a queue: one that
 raises, hangs or is slow loses events of its own, and nothing else. A gate can only forbid more, and
 one that raises or takes too long has denied. Only hooks that a person named are loaded.
 """
@@ -131,7 +131,7 @@ class HookGate:
 
 
 class HookObserver:
-    """Notifies observers of events, each behind a queue of its own."""
+    """Notifies observers of events, each behind its own queue."""
 
     def __init__(self, hooks: Iterable[tuple[str, EventHook]]) -> None:
         self._threads = [_HookThread(name, hook) for name, hook in hooks]

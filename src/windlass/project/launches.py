@@ -112,7 +112,7 @@ def is_run_imported(facts: Sequence[Fact]) -> bool:
 
 
 def explain_program_run(session: str, facts: Sequence[Fact]) -> str:
-    """Who resumes the last run of a session, if a program started it with an agent of its own.
+    """Who resumes the last run of a session, if a program started it with its own agent.
 
     Empty if the command line can build the agent. It cannot build a program's: it would resume
     the run with other tools and another policy.

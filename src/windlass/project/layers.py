@@ -161,7 +161,7 @@ class _LayerMerger:
         return about.strictness(project.values[key]) > about.strictness(current)
 
     def _find_policies(self, *, takes_mode: bool) -> tuple[tuple[PolicySource, ...], bool]:
-        """The policies in force, and whether the permission mode counts beside them.
+        """The policies in force, and whether the permission mode counts next to them.
 
         `takes_mode`: whether the mode in force is the project's.
         """

@@ -91,7 +91,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention: Retention = Retention()
     """How long sessions are kept once they have ended."""
     workspace: WorkspaceSetting = "per-caller"
-    """Whether each caller of a service works in a folder of its own, or all in this one."""
+    """Whether each caller of a service works in its own folder, or all in this one."""
     workspace_store: str = ""
     """The folder that holds the folders of callers; if empty, one in the user's state folder."""
     hooks: tuple[str, ...] = ()

@@ -229,7 +229,7 @@ class _SnapshotTaker:
     def _read_file(self, path: Path) -> None:
         if not os.path.lexists(path):
             return
-        # A path outside of the project can only be one that the settings name. It is shown.
+        # A path outside the project can only be one that the settings name. It is shown.
         inside = self.root if path.is_relative_to(self.root) else None
         try:
             data = read_regular_file(path, inside=inside, bytes_max=FILE_BYTES_MAX)

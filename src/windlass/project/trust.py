@@ -50,7 +50,7 @@ class _TrustFile(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class TrustStore:
-    """The folders that the user has trusted, in a file of their own."""
+    """The folders that the user has trusted, in their own file."""
 
     path: Path = field(default_factory=lambda: xdg_folder("DATA", ".local/share") / STORE_FILE)
 
@@ -135,7 +135,7 @@ class ProjectFolder:
     was_shown: bool = True
     """Whether the person who trusts it has seen what it does: not so with `--trust`."""
     secrets: SecretStore = field(default_factory=SecretStore, compare=False, repr=False)
-    """What the person has declared outside of any project."""
+    """What the person has declared outside any project."""
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -208,8 +208,8 @@ def open_project(folder: Path | None = None, *, store: TrustStore | None = None)
 def keep_trust(file: Path, *, store: TrustStore | None = None) -> Generator[None]:
     """Keep the current folder trusted through a change that a person makes to one of its files.
 
-    A folder that was not trusted before is not trusted after. If anything else changed meanwhile,
-    the person is asked again.
+    A folder that was not trusted before is not trusted after. If anything else changed in the
+    meantime, the person is asked again.
     """
     store = store or TrustStore()
     folder = Path.cwd()

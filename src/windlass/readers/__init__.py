@@ -1,1 +1,1 @@
-"""Readers of foreign bytes: each works in a process of its own, which may die."""
+"""Readers of foreign bytes: each works in its own process, which may die."""

@@ -2,8 +2,8 @@
 
     lease ──▶ record the opening ──▶ loop ──▶ record the end
 
-Invariant: a run ends in one place, within a bounded time. The loop runs as a task of its own with
-the driver beside it: a cancel, a deadline, an error and a bug all lead to the same end, whatever
+Invariant: a run ends in one place, within a bounded time. The loop runs as its own task with
+the driver next to it: a cancel, a deadline, an error and a bug all lead to the same end, whatever
 that task does. A run that waits, is paused or is released has no end on record, and any driver can
 resume it.
 """
@@ -66,7 +66,7 @@ Consultation = Callable[[WaitForAnswers, World, Recorder, TakeMail], Awaitable[b
 """Asks the approver; returns whether every question has its answer on record now."""
 
 Ending = WaitForAnswers | StayPaused | RunReleased | RunEnded
-"""What a loop came to: an end, or why it goes no further now."""
+"""What a loop came to: an end, or why it stops now."""
 
 
 class DriverServices(msgspec.Struct, frozen=True):
@@ -224,7 +224,7 @@ class RunDriver:
         self.control.release(LEASE_LOST, 0.0)
 
     async def _record_opening(self) -> None:
-        """Write down that the run begins. One that is resumed takes what was posted meanwhile."""
+        """Record that the run begins. A resumed run also takes its waiting messages."""
         recorder = self._recorder
         is_new = not recorder.state.seq
         opening = self._opening(recorder.state)
@@ -280,7 +280,7 @@ class RunDriver:
                 return answered or ending
 
     def _ending_of(self, loop_task: asyncio.Task[FinalMove | None]) -> Ending:
-        """Return what the loop came to: an end, or why it goes no further for now."""
+        """Return what the loop came to: an end, or why it stops for now."""
         stop = self._stop.end
         release = self._stop.release
         if not loop_task.done() or loop_task.cancelled():

@@ -226,7 +226,7 @@ class InFlight(msgspec.Struct):
             yield from self.attempt.pieces_so_far()
 
     async def run_if_driving(self, work: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
-        """Run a call, unless its start was recorded a while ago and the session is lost meanwhile.
+        """Run a call, unless its start was recorded a while ago and the session was lost since.
 
         A process that was stopped in between, and resumes now, must ask again.
         """

@@ -39,7 +39,7 @@ _log = get_logger(__name__)
 RECALL_TIMEOUT_S = 10.0
 """How long a run waits for the knowledge about its prompt."""
 GATE_FAILURES = (Exception, asyncio.CancelledError)
-"""What a gate may fail with: it may also cancel itself, for example with a timeout of its own."""
+"""What a gate may fail with: it may also cancel itself, for example with its own timeout."""
 NO_GATE = Allow("no gate is set")
 HOPELESS_RULE = "would-fail"
 """The rule of a denial that no gate and no person decided."""

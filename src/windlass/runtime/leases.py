@@ -230,7 +230,7 @@ class SessionHold:
         return await is_still_driving(self._journal, self._lease, recorder.session, seq)
 
     def release(self, leftovers: Iterable["asyncio.Future[Any]"] = ()) -> None:
-        """Free the session once the leftovers are over, also if its lease is granted only later."""
+        """Free the session once the leftovers are over, even if its lease is granted only later."""
         if self._is_over:
             return
         self._is_over = True

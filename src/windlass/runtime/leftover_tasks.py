@@ -18,7 +18,7 @@ CANCEL_GRACE_S = 2.0
 
 
 async def wait_until_done(task: asyncio.Task[Any]) -> None:
-    """Wait until a task is over, however often the caller is cancelled meanwhile."""
+    """Wait until a task is over, however often the caller is cancelled in the meantime."""
     while not task.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait({task})

@@ -152,8 +152,9 @@ async def make_attempt(
             await _record_paid(attempt.make_proposal(), recorder, in_flight)
         return
     await _record_failure(attempt, fault, move, world, recorder)
-    # In flight until its failure is on record: if the run is stopped meanwhile, its end keeps the
-    # text that was streamed. The same holds until the next attempt is announced to the watchers.
+    # In flight until its failure is on record: if the run is stopped in the meantime, its end keeps
+    # the text that was streamed. The same holds until the next attempt is announced to the
+    # watchers.
     in_flight.attempt = None
     in_flight.standing_text = attempt.partial_text
     in_flight.restarted = attempt.restart(fault)
@@ -162,8 +163,8 @@ async def make_attempt(
 async def _record_paid(fact: PaidFact, recorder: Recorder, in_flight: InFlight) -> None:
     """Record what an attempt came to.
 
-    It may have to wait for an append of another task first. If the run is stopped meanwhile, its
-    end is recorded together with this fact.
+    It may have to wait for an append of another task first. If the run is stopped in the meantime,
+    its end is recorded together with this fact.
     """
     in_flight.paid = fact
     try:

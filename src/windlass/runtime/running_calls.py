@@ -71,7 +71,7 @@ async def _run_in_turn(
     await recorder.flush()
     decided_from = recorder.state
     async with PROCESS_TURN.get().hold():
-        # If a message reached the run meanwhile, the loop decides again.
+        # If a message reached the run in the meantime, the loop decides again.
         if recorder.state is decided_from and not in_flight.is_releasing:
             await _run_side_by_side(move, world, recorder, in_flight)
 
@@ -198,7 +198,7 @@ def _start_call(
     recorder: Recorder,
     in_flight: InFlight,
 ) -> None:
-    """Run a call in a task of its own, which wakes the wave when it has ended."""
+    """Run a call in its own task, which wakes the wave when it has ended."""
     context = _call_context(cleared, world, recorder, in_flight)
     # No coroutine is made before its task begins, which may be cancelled before that.
     work = partial(in_flight.run_if_driving, partial(world.tools.run, cleared, context))
@@ -324,7 +324,7 @@ class SuspectTurn:
         """Wait for the turn, and hold it.
 
         A call that drives another run inside of itself must not wait for its own turn, so what is
-        started meanwhile has a turn of its own.
+        started meanwhile has its own turn.
         """
         await self._take()
         nested = PROCESS_TURN.set(SuspectTurn())

@@ -34,7 +34,7 @@ AWAY_S = 5.0
 EASY_SHARE = 0.1
 """Requests that together need no more than this part of what is left are simply made."""
 CONFLICTS_MAX = 20
-"""How often a change is tried again because others changed the quota meanwhile."""
+"""How often a change is tried again because others changed the quota in the meantime."""
 CONFLICT_WAIT_S = 0.02
 T = TypeVar("T")
 _log = get_logger(__name__)

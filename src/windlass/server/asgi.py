@@ -83,7 +83,7 @@ async def _answer(dispatcher: Dispatcher, scope: Scope, receive: Receive, send: 
         dispatcher.service.begin()
     body = _RequestBody(receive, dispatcher.service.limits.receive_s)
     request = _read_request(scope, body)
-    # What a request began is finished, also when the server cancels this for a client that left.
+    # What a request began is finished, even when the server cancels this for a client that left.
     answering = asyncio.create_task(dispatcher.handle(request))
     watching = asyncio.create_task(body.wait_disconnect(request))
     try:

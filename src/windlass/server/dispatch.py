@@ -143,7 +143,7 @@ class RevocableChunks(AsyncIterator[bytes]):
         return chunk
 
     async def aclose(self) -> None:
-        """End what is inside, also if nothing of it was read."""
+        """End what is inside, even if nothing of it was read."""
         if isinstance(self._chunks, ClosableChunks):
             await self._chunks.aclose()
 
@@ -321,7 +321,7 @@ class Dispatcher:
     def _note_request(
         self, request: HttpRequest, route: Route | None, reply: Reply, seconds: float
     ) -> None:
-        """Log a request: who asked for what, and what came of it, without any content."""
+        """Log a request: who asked for what, and the result, without any content."""
         extra: dict[str, Any] = {
             "request_id": request.request_id,
             "method": request.method,

@@ -8,7 +8,7 @@ FRAMES_KEPT = 128
 
 
 class FrameEncoder:
-    """Encodes events once, however many watch them."""
+    """Encodes events once, no matter how many watch them."""
 
     def __init__(self) -> None:
         self._frames: dict[int, tuple[Event, bytes]] = {}
@@ -21,7 +21,8 @@ class FrameEncoder:
         if len(self._frames) >= FRAMES_KEPT:
             self._frames.clear()
         frame = encode_event(event)
-        # The event is kept as well: its id is its address, which must not be used again meanwhile.
+        # The event is kept as well: its id is its address, which must not be used again in the
+        # meantime.
         self._frames[id(event)] = (event, frame)
         return frame
 

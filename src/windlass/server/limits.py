@@ -18,7 +18,7 @@ from windlass.core.limits import check_numbers
 from windlass.server.errors import ApiError
 
 WorkspaceMode = Literal["per-caller", "shared"]
-"""Where the runs of callers work: each caller in a folder of its own, or all in the agent's."""
+"""Where the runs of callers work: each caller in its own folder, or all in the agent's."""
 
 
 class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -103,7 +103,7 @@ class StreamReply(msgspec.Struct, frozen=True):
     keep_alive: bytes = b":\n\n"
     """What is written when nothing else was for a while: by default a comment."""
     on_close: Callable[[], None] | None = None
-    """Called once when the reply is over, also if nothing of it was sent."""
+    """Called once when the reply is over, even if nothing of it was sent."""
 
     async def close(self) -> None:
         """End the iterator, and notify its waiters."""

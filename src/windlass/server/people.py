@@ -1,6 +1,6 @@
 """People of a team: the groups that they belong to, and who stands in for them while they are away.
 
-Invariant: a person is whoever a service verified, by an invitation, a token of their own or an
+Invariant: a person is whoever a service verified, by an invitation, their own token or an
 identity provider. What they belong to is looked up with each request, so that a change counts at
 once, and never comes from a request. Who stands in for another one lends their groups and stays one
 person.

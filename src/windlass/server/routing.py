@@ -59,7 +59,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     takes_upload: bool = False
     """The body is a file: bytes of any type, as many as the service takes of an upload."""
     takes_secret: bool = False
-    """The request holds a login code or a link in the place of a token: a wrong one counts as a
+    """The request holds a login code or a link in place of a token: a wrong one counts as a
     failed login of its address."""
     stored_replies: bool = False
     """An `Idempotency-Key` makes the service keep the reply, and return it again for that key."""

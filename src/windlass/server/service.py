@@ -358,7 +358,7 @@ class Service(RunControls):
     ) -> SessionPage:
         """Return a page of the sessions that the caller may use so, the latest first.
 
-        Each agent that a grant covers is a list of its own. A cursor is a place in time, so it is
+        Each agent that a grant covers is its own list. A cursor is a place in time, so it is
         the same for all of them.
         """
         sources = await self._directory.find_lists(caller, role, query)

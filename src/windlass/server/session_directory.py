@@ -171,7 +171,7 @@ class SessionCache:
         # Others may have read it meanwhile: only facts that are new to it are added.
         known = self._known.get(session) or _make_unread(session)
         if facts and facts[0].seq > known.state.seq + 1:
-            # It was forgotten meanwhile.
+            # It was forgotten in the meantime.
             self.forget(session)
             return await self._read(session)
         new = [fact for fact in facts if fact.seq > known.state.seq]

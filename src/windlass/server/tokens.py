@@ -47,7 +47,7 @@ DEFAULT_ROLES: tuple[Role, ...] = ("watch", "start", "answer")
 CONTEXT_BYTES_MAX = 16_384
 _TOKEN = re.compile(r"wl_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _COOKIE = re.compile(r"wb_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
-"""Has a prefix of its own, so that a cookie is never taken for a token."""
+"""Has its own prefix, so that a cookie is never taken for a token."""
 _PAGE_KEY = re.compile(r"wp_[0-9a-f]{64}")
 TokenKind = Literal["token", "browser"]
 
@@ -223,7 +223,7 @@ class TokenStore(OwnedRecords[TokenRecord]):
 
     @override
     async def remove(self, document: TokenRecord) -> None:
-        """Revoke a token. Raises NothingToDo if it was revoked meanwhile."""
+        """Revoke a token. Raises NothingToDo if it was revoked in the meantime."""
         self._cache.pop(document.id, None)
         await super().remove(document)
 
@@ -306,7 +306,7 @@ class TokenStore(OwnedRecords[TokenRecord]):
         return SignedInBrowser(cookie, page_key, record)
 
     async def _renew(self, record: TokenRecord) -> None:
-        """Let a sign-in that is used end later, unless it was revoked meanwhile."""
+        """Let a sign-in that is used end later, unless it was revoked in the meantime."""
         now = self._now()
         latest = _earlier(record.created + BROWSER_MAX_S, record.ends)
         expires = min(now + BROWSER_IDLE_S, latest)

@@ -216,7 +216,7 @@ class SessionCatalogConformance(JournalSuite):
 
     @on_a_journal
     async def test_a_session_that_changes_is_on_one_page_at_most(self, journal: Journal) -> None:
-        """Its last change only grows, so it moves to the front, also if a clock is set back."""
+        """Its last change only grows, so it moves to the front, even if a clock is set back."""
         for number in range(4):
             await append_facts(journal, f"s{number}", run_facts(at=float(number)))
         first = await journal.sessions(limit=2)

@@ -1,7 +1,7 @@
 """Virtual time: an hour of sleep takes microseconds, and a test takes the same course every time.
 
 Invariant: time moves only when nothing else can. While a callback is ready, time does not move.
-When nothing is ready, time jumps to the next timer. Work outside of the event loop takes real time,
+When nothing is ready, time jumps to the next timer. Work outside the event loop takes real time,
 so:
 
 - A job in an executor (`asyncio.to_thread`), a write of a `SqliteJournal` and a `with
@@ -69,10 +69,10 @@ class VirtualClock:
         self.silence_s = silence_s
         """Real seconds without data on open sockets and pipes before time may jump."""
         self.patience_s = patience_s
-        """Real seconds that work outside of the loop may take."""
+        """Real seconds that work outside the loop may take."""
         self.outside_jobs = 0
         self.holds_time = True
-        """Whether work outside of the loop holds virtual time still."""
+        """Whether work outside the loop holds virtual time still."""
         self._epoch = epoch
         self._random = Random(seed)
 
@@ -102,7 +102,7 @@ class VirtualClock:
 
     @contextmanager
     def hold_time(self) -> Generator[None]:
-        """Hold time still while something outside of the loop works."""
+        """Hold time still while something outside the loop works."""
         self.outside_jobs += 1
         try:
             yield
@@ -111,7 +111,7 @@ class VirtualClock:
 
     @contextmanager
     def let_time_pass(self) -> Generator[None]:
-        """Let time pass although something outside of the loop works."""
+        """Let time pass although something outside the loop works."""
         before = self.holds_time
         self.holds_time = False
         try:
@@ -156,7 +156,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @override
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Any:
-        """Run a function in a thread; virtual time is held meanwhile."""
+        """Run a function in a thread; virtual time is held in the meantime."""
         # A cancelled job no longer holds time, although its thread may still be running.
         job = super().run_in_executor(executor, func, *args)
         self.hold_time_for(job)

@@ -151,7 +151,7 @@ class PowerCutJournal(JournalWrapper):
         if name in ("lease", "visit"):
             self._leases.append(answer)
             if self.dead:
-                # Granted to a process that died meanwhile: nothing else would release it.
+                # Granted to a process that died in the meantime: nothing else would release it.
                 self._release_leases()
         self._check_alive()
         return answer

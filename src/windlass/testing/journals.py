@@ -264,7 +264,7 @@ class JournalConformance(JournalSuite):
 
 
 def row_for(session: str, facts: Sequence[Fact]) -> SessionSummary:
-    """Return the row of a session with these facts, also if not all of them can follow."""
+    """Return the row of a session with these facts, even if not all of them can follow."""
     state = State(session)
     with suppress(IllegalFact):
         for fact in facts:

@@ -19,7 +19,7 @@ PATIENCE_S = 30.0
 
 
 class SessionLeasesConformance(JournalSuite):
-    """One driver for a session at a time, in whichever process."""
+    """One driver for a session at a time, in any process."""
 
     @on_two_journals
     async def test_a_leased_session_is_refused_at_once(self, one: Journal, two: Journal) -> None:

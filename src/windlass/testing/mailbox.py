@@ -112,7 +112,7 @@ class MailboxConformance(AnswerConformance):
 
     @on_two_journals
     async def test_many_post_at_once(self, one: Journal, two: Journal) -> None:
-        """D4: every post has a number of its own, and a reader never sees a gap."""
+        """D4: every post has its own number, and a reader never sees a gap."""
         await append_facts(one, SESSION, note_facts(1, 1))
         posts = [
             (one, two)[nth % 2].post_mail(SESSION, _message("control", str(nth)))

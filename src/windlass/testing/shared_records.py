@@ -140,7 +140,7 @@ class SharedQuotaConformance(JournalSuite):
         self, one: SharedRecords, two: SharedRecords
     ) -> None:
         quotas = [SharedQuota("p", records, FixedClock(self.now)) for records in (one, two)]
-        # It refills so slowly that nothing comes back meanwhile.
+        # It refills so slowly that nothing comes back in the meantime.
         quotas[0].take_report(RateLimits(LimitReport(2 * QUOTA, QUOTA, reset_s=1e9)))
         await quotas[0].synchronize()
 

@@ -52,7 +52,7 @@ class Hang:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreCancel:
-    """Waits, even if it is cancelled meanwhile, and then shows another behaviour."""
+    """Waits, even if it is cancelled in the meantime, and then shows another behaviour."""
 
     seconds: float = 60.0
     then: "Behaviour" = "done"

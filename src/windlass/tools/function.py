@@ -146,7 +146,7 @@ class Tool(Generic[P, R]):
     recover: Callable[[], Sequence[str]] | None = field(default=None, repr=False)
     """Ends what a dead process left running, and returns a line about each."""
     address: FunctionAddress | None = field(default=None, repr=False)
-    """Where a process of its own finds the function; None if it runs in this process."""
+    """Where its own process finds the function; None if it runs in this process."""
     bind_run: Callable[[CallerRun], Callable[P, R]] | None = field(default=None, repr=False)
     """Makes the function for one run; only for tools that have sessions of their own."""
     bind_reconcile: Callable[[CallerRun], ToolFunction] | None = field(default=None, repr=False)

@@ -1,10 +1,10 @@
-"""Small programs of ours that run as processes of their own, outside of any sandbox.
+"""Small programs of ours that run as processes of their own, outside any sandbox.
 
 Invariant: a helper runs only what this process read when it was started. Windlass may be installed
 in the workspace, where a command of a model can change files: so a helper's source is read once,
 when the module that needs it is imported, and handed over as text. It is run by the interpreter
 that our environment was made from, without site packages and without the variables of Python. No
-program is taken from a folder inside of the workspace, or around it.
+program is taken from a folder inside the workspace, or around it.
 """
 
 import os
@@ -59,7 +59,7 @@ def python_command(program: str) -> list[str]:
 def base_python() -> str:
     """Return the interpreter that our environment was made from; our own if it is not known.
 
-    The one in an environment is a link or a copy, and may be inside of the workspace.
+    The one in an environment is a link or a copy, and may be inside the workspace.
     """
     # It lacks a public name; the module `venv` uses this one too.
     base: str = getattr(sys, "_base_executable", "") or sys.executable

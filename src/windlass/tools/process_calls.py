@@ -1,4 +1,4 @@
-"""Sync tools that can be killed: each call runs in a process of its own.
+"""Sync tools that can be killed: each call runs in its own process.
 
 A thread cannot be stopped from outside. A process can, with everything that it started: its whole
 group is killed when the call is cancelled, times out or is over.

@@ -1,4 +1,4 @@
-"""Runs one call of a tool in a process of its own: the other end of `process_calls`.
+"""Runs one call of a tool in its own process: the other end of `process_calls`.
 
 Standard input brings the length of a request and the request, as JSON: the function and its
 arguments. The answer goes to standard output in the same form. Then the process waits to be killed,

@@ -68,7 +68,7 @@ class ProcessInfo:
             return False
 
     def send_signal(self, number: int) -> bool:
-        """Signal this process, and never another one that got its id meanwhile.
+        """Signal this process, and never another one that got its id in the meantime.
 
         Returns whether the signal was sent.
         """

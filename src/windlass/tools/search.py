@@ -103,7 +103,7 @@ def _count_words(spec: ToolSpec) -> Counter[str]:
 
 
 def _split_words(text: str) -> list[str]:
-    """Return the words of a text, also those inside of `camelCase`, without plural endings."""
+    """Return the words of a text, also those inside `camelCase`, without plural endings."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()
     words = _WORD.findall(spaced)
     return [word.removesuffix("s") if len(word) > 3 else word for word in words]  # noqa: PLR2004

@@ -216,8 +216,8 @@ class Toolbox:
         """Run a call, and return its one result.
 
         A cancel is raised again once the tool has stopped or its grace is over. If the tool returns
-        a value meanwhile, the value is returned in a result of kind `cancelled` instead. Raises
-        KeyboardInterrupt or SystemExit if the tool did.
+        a value in the meantime, the value is returned in a result of kind `cancelled` instead.
+        Raises KeyboardInterrupt or SystemExit if the tool did.
         """
         name = cleared.call.name
         tool = self._find_tool(name)

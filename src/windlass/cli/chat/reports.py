@@ -136,7 +136,7 @@ async def review_changes(chat: ChatState, _opened: AgentSession, argument: str) 
 
 
 def read_changes(folder: Path) -> str:
-    """What differs from the last commit. Raises ConfigError outside of a repository."""
+    """What differs from the last commit. Raises ConfigError outside a repository."""
     plain = ("--no-ext-diff", "--no-textconv", "--no-color")
     changes = run_git(folder, "diff", *plain, "HEAD")
     if changes is None:

@@ -36,7 +36,7 @@ class ChatRuns:
         self._was_stopped = False
 
     async def drive(self, opened: AgentSession, work: RunWork) -> RunResult[Any]:
-        """Do a run, and take what is typed meanwhile."""
+        """Do a run, and take what is typed in the meantime."""
         chat = self._chat
         terminal = chat.context.terminal
 

@@ -94,7 +94,7 @@ class ChatSession:
         asker = chat.context.terminal.question_prompt
         if asker is not None:
             asker.use_hold(self._prompt.hold)
-        # A tool may warn from a thread of its own, and only this one writes on the page.
+        # A tool may warn from its own thread, and only this one writes on the page.
         loop = asyncio.get_running_loop()
         show = partial(loop.call_soon_threadsafe, chat.show_note)
         with keep_typed_keys(), forward_warnings(show):

@@ -42,7 +42,7 @@ class FilePromptTask:
 
     text: str
     typed: str
-    """What the person wrote of it: all of a file of their own, and else the arguments."""
+    """What the person wrote of it: all of their own file, and else the arguments."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """`windlass demo`: two processes, a kill between them, and the proof that nothing was done twice.
 
-Its folder is removed at the end, also when it is interrupted.
+Its folder is removed at the end, even when it is interrupted.
 """
 
 import asyncio

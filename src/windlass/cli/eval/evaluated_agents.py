@@ -19,7 +19,7 @@ from windlass.project.program_objects import import_object
 def make_project_maker(project_agent: ProjectAgent) -> AgentMaker:
     """Return a function that builds a project's agent for each trial, in the trial's workspace.
 
-    The settings are those of the folder that the command was started in, also if the workspace of
+    The settings are those of the folder that the command was started in, even if the workspace of
     a case has settings of its own: what a case brings along is material, and is not obeyed.
     """
 
@@ -29,7 +29,7 @@ def make_project_maker(project_agent: ProjectAgent) -> AgentMaker:
     @asynccontextmanager
     async def open_agent(workspace: Path | None) -> AsyncGenerator[Agent[Any]]:
         own = replace(project_agent, folder=workspace or project_agent.folder)
-        # The runner puts the journal of the evaluation in the place of this one.
+        # The runner puts the journal of the evaluation in place of this one.
         async with own.open_session(MemoryJournal()) as opened:
             yield opened.agent
 

@@ -42,7 +42,7 @@ class CallWave:
 
     @property
     def is_over(self) -> bool:
-        """Whether the loop asks for the next move now: lost writes are a wave of their own."""
+        """Whether the loop asks for the next move now: lost writes are their own wave."""
         if self.had_lost:
             return not self.lost
         return not self.waiting and not self.running

@@ -60,7 +60,7 @@ def build_summary_prompt(
 
 
 def format_summary(text: str) -> str:
-    """Return a summary as the view shows it in the place of what it summarizes."""
+    """Return a summary as the view shows it in place of what it summarizes."""
     return f"{SUMMARY_HEADER}\n{text.strip()}"
 
 
@@ -218,7 +218,7 @@ def _removable_tokens(state: State, run: RunState, at: int) -> int:
 
 
 def left_out_note(state: State, upto: int) -> str:
-    """Return the note for the model in the place of the messages that were left out."""
+    """Return the note for the model in place of the messages that were left out."""
     note = f"[{upto} earlier messages were left out, because the conversation grew too long.]"
     # An earlier note of this kind is replaced; an earlier summary stays.
     summary = _LEFT_OUT_NOTE.sub("", state.summary)

@@ -65,7 +65,7 @@ from windlass.core.view import build_prompt
 
 
 class RunEnding(NamedTuple):
-    """How a run ends that goes no further."""
+    """How a run ends that stops."""
 
     outcome: Outcome
     reason: str
@@ -266,7 +266,7 @@ def _prepare_request(state: State, setup: Setup, run: RunState) -> Move:
 
 
 def _remind_model(setup: Setup, run: RunState) -> Move | None:
-    """Tell the model of a mistake of its own before it is asked again."""
+    """Tell the model of its own mistake before it is asked again."""
     last = run.failures[-1] if run.failures else None
     if last is not None and last.fault.note and run.failures_noted < len(run.failures):
         return RemindModel(last.fault.note, "refused_reply", _SEAL)

@@ -55,7 +55,7 @@ def add_undo(end: RunEnded, setup: Setup | None) -> RunEnded:
 
 
 class UndoPlan(msgspec.Struct, frozen=True):
-    """What is to be undone."""
+    """What has to be undone."""
 
     run: int
     """The run whose calls are undone."""

@@ -267,7 +267,7 @@ def close_call(state: State, call: CallState, result: ToolResult) -> State:
         run = replace(run, text=note.text, not_undone=failed)
         return add_messages(replace(state, step=None, run=run), note)
     if step.hydrates:
-        # The runtime made these calls, so the model sees a note instead of a reply of its own.
+        # The runtime made these calls, so the model sees a note instead of its own reply.
         return add_messages(replace(state, step=None), build_findings_note(outcomes, state.setup))
     ran = iter(outcomes)
     parts = [next(ran).call if isinstance(part, ToolCall) else part for part in step.reply.parts]

@@ -118,7 +118,7 @@ def apply_step_proposed(state: State, run: RunState, fact: StepProposed) -> Stat
     state = replace(state, steps=state.steps + 1, run=run)
     if calls:
         opened: dict[str, CallState] = {}
-        # Some of them may be inside of a call of `call_tool`.
+        # Some of them may be inside a call of `call_tool`.
         is_search = state.setup is not None and state.setup.searches_tools
         for call in calls:
             if call.id in opened or state.transcript.has_call(call.id):
@@ -166,7 +166,7 @@ def apply_reply_judged(state: State, run: RunState, fact: ReplyJudged) -> State:
 
 
 def apply_note_given(state: State, run: RunState, fact: NoteGiven) -> State:
-    """Tell the model of a mistake of its own, and remember when."""
+    """Tell the model of its own mistake, and remember when."""
     require_nothing_open(state, run, fact)
     match fact.why:
         case "same_call":

@@ -104,7 +104,7 @@ class _Coercer:
     def __init__(self, root: SchemaNode) -> None:
         self.root = root
         self.changes: list[ArgumentChange] = []
-        # A text is read once, however many branches of a union ask for it.
+        # A text is read once, no matter how many branches of a union ask for it.
         self._containers: dict[str, JsonValue] = {}
 
     def note_change(self, path: ValuePath, what: str) -> None:

@@ -148,7 +148,7 @@ class _LenientReader:
         return value
 
     def read_unescaped(self) -> JsonValue:
-        """Read the inside of a JSON string without its quotes: every quote has a backslash."""
+        """Read the inside a JSON string without its quotes: every quote has a backslash."""
         body = self.text.removeprefix('"')
         try:
             inner: JsonValue = msgspec.json.decode(f'"{escape_controls(body)}"')

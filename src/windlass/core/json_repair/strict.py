@@ -278,7 +278,7 @@ def _nesting_depth(text: str) -> int:
 
 
 def note_change(changes: list[ArgumentChange], path: ValuePath, what: str) -> None:
-    """Add a repair to a list that stays short however many there are."""
+    """Add a repair to a list that stays short no matter how many there are."""
     if len(changes) < CHANGES_MAX:
         changes.append(ArgumentChange(format_path(path), what))
     elif len(changes) == CHANGES_MAX:

@@ -102,7 +102,7 @@ def apply_attempt_failed(view: Projection, fact: AttemptFailed) -> Projection:
 
 
 def apply_step_proposed(view: Projection, fact: StepProposed) -> Projection:
-    """Put a complete reply in the place of what streamed of it."""
+    """Put a complete reply in place of what streamed of it."""
     view = add_charges(settle_tail(view), (fact.charge,))
     reply = fact.reply
     # Who watches through a publisher gets a withheld reply without its words.

@@ -78,7 +78,7 @@ OPEN_STATES: frozenset[CallStatus] = frozenset(
 
 
 class NestedView(msgspec.Struct, frozen=True, gc=False):
-    """A sub-agent that works for a call, with a projection of its own session."""
+    """A sub-agent that works for a call, with its own projection session."""
 
     agent: str
     projection: "Projection"
@@ -227,7 +227,7 @@ class Projection(msgspec.Struct, frozen=True, gc=False):
     runs: SharedLog[RunView] = msgspec.field(default_factory=SharedLog[RunView])
     """The runs before the last one."""
     run: RunView | None = None
-    """The last run, also if it has ended."""
+    """The last run, even if it has ended."""
     steps: int = 0
     """Complete replies, over all runs."""
     ledger: Ledger = Ledger()

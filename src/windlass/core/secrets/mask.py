@@ -92,7 +92,7 @@ class Mask:
     """Masks known secret values, and text that looks like a key.
 
     A value is recognized in the forms in which it travels: plain, in JSON, in a URL, in HTML, in a
-    mail, in hexadecimal, in octal, in Base64 and in Base32, in UTF-8 and in UTF-16, also if it is
+    mail, in hexadecimal, in octal, in Base64 and in Base32, in UTF-8 and in UTF-16, even if it is
     broken into lines. `Mask(key_like=False)` masks nothing.
     """
 

@@ -102,7 +102,7 @@ def _begins_value(text: str, at: int, forms: list[str]) -> bool:
 
 
 def _holds_value(text: str, at: int, forms: list[str]) -> bool:
-    """Whether a whole form begins here, also if it is broken into lines."""
+    """Whether a whole form begins here, even if it is broken into lines."""
     if any(text.startswith(form, at) for form in forms):
         return True
     tail = text[at:]

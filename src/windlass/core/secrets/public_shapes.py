@@ -10,7 +10,7 @@ The facts (prefix, alphabet and length of each kind of key) have two sources:
 
 Only these facts were taken over: no pattern and no code. A key counts if it is a little shorter
 than its issuer makes them today, because lengths change more often than prefixes do. Kinds without
-a prefix of their own are left out (they are found by the names of their variables), and so are
+their own prefix are left out (they are found by the names of their variables), and so are
 kinds that are public by design.
 """
 

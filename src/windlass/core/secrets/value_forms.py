@@ -244,7 +244,7 @@ def _escape(letter: str, digits: str) -> str:
 
 
 def _url_forms(value: str) -> Iterator[str]:
-    """Yield the forms in a URL, also if the URL is part of another one."""
+    """Yield the forms in a URL, even if the URL is part of another one."""
     every = "".join(f"%{byte:02X}" for byte in value.encode("utf-8", "surrogatepass"))
     data = value.encode("utf-8", "surrogatepass")
     for once in (quote(data, safe=""), quote(data), quote_plus(data), every):

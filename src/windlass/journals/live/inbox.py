@@ -101,7 +101,7 @@ class MemoryChannel:
     def __init__(self) -> None:
         self._senders: dict[str, set[MemorySender]] = {}
         self._subscriptions: dict[str, set[MemorySubscription]] = {}
-        # `run_sync` may drive a session from a thread of its own.
+        # `run_sync` may drive a session from its own thread.
         self._mutex = Lock()
 
     def open_sender(self, session: str, on_interest: Callable[[bool], None]) -> "MemorySender":

@@ -1,4 +1,4 @@
-"""The driver's side of the live channel of a file: a socket, served by a thread of its own.
+"""The driver's side of the live channel of a file: a socket, served by its own thread.
 
 Invariant: a peer on the other end cannot slow a run down or make it use more memory. The event loop
 of the driver only puts bytes into bounded buffers. A watcher that falls behind loses all that waits

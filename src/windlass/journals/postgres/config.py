@@ -181,7 +181,7 @@ async def connect_to_server(
 ) -> PostgresConnection:
     """Open a connection; raises what asyncpg raises, or ConfigError if it is not installed.
 
-    `is_direct`: to the server itself if there is a way, also if the others go through a pooler.
+    `is_direct`: to the server itself if there is a way, even if the others go through a pooler.
     """
     dsn, own = split_own_options(config.dsn)
     # Longer than the server's own limit: when the server gives up, nothing has been written.

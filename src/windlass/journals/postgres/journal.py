@@ -55,7 +55,7 @@ class PostgresJournal(PostgresRecordStore):
     this process dies, nothing is lost with either setting.
 
     Through a pooler in transaction mode, add `?pooler=transaction` to the URL: nothing is listened
-    to then and no lock is held, so that those who wait look by themselves, and the sessions of a
+    to then and no lock is held, so that waiters look by themselves, and the sessions of a
     dead process are free after `lease_s`. `&direct=` with the URL of the server gives these back.
     """
 
@@ -329,7 +329,7 @@ class PostgresJournal(PostgresRecordStore):
         return live.open_sender(self._check_name(session), on_interest)
 
     def watch_live(self, session: str) -> PostgresSubscription:
-        """Open a watcher's side of the live channel, on a connection of its own."""
+        """Open a watcher's side of the live channel, on its own connection."""
         return self._resources.for_running_loop().live.subscribe(self._check_name(session))
 
     # ── upgrades ─────────────────────────────────────────────────────────────

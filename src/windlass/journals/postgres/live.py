@@ -1,4 +1,4 @@
-"""The live channel of a Postgres journal: notifications of the server, on a connection of its own.
+"""The live channel of a Postgres journal: notifications of the server, on its own connection.
 
 Invariant: an append never waits for it, and no delta is in an append's transaction. A driver hears
 of interest on the connection that stays open, so that it costs nothing before the first

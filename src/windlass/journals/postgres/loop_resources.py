@@ -1,6 +1,6 @@
 """What each event loop has of a Postgres journal, and how all of it is closed from anywhere.
 
-A connection belongs to the event loop that opened it, and `run_sync` runs a loop of its own. So
+A connection belongs to the event loop that opened it, and `run_sync` runs its own loop. So
 each loop has its own pool, writer and leases.
 """
 

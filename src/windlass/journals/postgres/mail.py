@@ -43,7 +43,7 @@ HAS_MAIL = f"EXISTS (SELECT FROM {{0}}.mail WHERE mail.session = sessions.number
 """Whether a session has messages that no fact carries yet."""
 
 
-# One step in the index for each caller, however many messages each of them has.
+# One step in the index for each caller, no matter how many messages each of them has.
 _LIST_CALLERS = f"""
 WITH RECURSIVE callers (caller) AS (
     SELECT $1::text COLLATE "C"

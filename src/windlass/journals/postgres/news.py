@@ -1,6 +1,6 @@
 """Who waits for an append or for a message, and how they hear of it from other processes.
 
-Invariant: no append and no post notifies inside of its transaction, because the server lets only
+Invariant: no append and no post notifies inside its transaction, because the server lets only
 one such transaction commit at a time. A process collects what it has written, and sends one
 notification for each interval, and only for sessions that a process waits for. A waiter says so in
 the row of its session, which the append returns: it either finds what was written before that, or

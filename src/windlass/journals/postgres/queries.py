@@ -275,7 +275,7 @@ class PostgresQueries:
     ) -> bool:
         """Store the data for a session; returns whether there is such a session."""
         async with server.transaction():
-            # The lock on the row keeps the session from being deleted meanwhile.
+            # The lock on the row keeps the session from being deleted in the meantime.
             query = """SELECT number FROM {}.sessions
                 WHERE session = $1 AND facts > 0 FOR KEY SHARE"""
             number = await server.fetchval(self._format_sql(query), session)
@@ -333,7 +333,7 @@ class PostgresQueries:
         return len(rows)
 
     async def finish_upgrade(self, server: PostgresConnection) -> None:
-        """Let older versions refuse the journal. Raises JournalFailed if one wrote meanwhile."""
+        """Let older versions refuse the journal. Raises JournalFailed if one has just written."""
         async with server.transaction():
             lock = "LOCK TABLE {}.sessions IN SHARE ROW EXCLUSIVE MODE"
             await server.execute(self._format_sql(lock))

@@ -1,4 +1,4 @@
-"""The tables of a Postgres journal, in a schema of their own.
+"""The tables of a Postgres journal, in their own schema.
 
 The first process creates them, under a lock and in one transaction. Any number of processes may
 start at the same time, and one that is killed in the middle leaves nothing behind.

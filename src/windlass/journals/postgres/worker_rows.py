@@ -52,7 +52,7 @@ renews its row. One that has not renewed it since the server was started, or sin
 took its place, has only not come back yet: its row expires, but its lock tells nothing."""
 
 _SECONDS = "extract(epoch FROM {})::float8"
-# Few sessions are open, and the index of states finds them, however many are kept.
+# Few sessions are open, and the index of states finds them, no matter how many are kept.
 _LIST_RECENT = f"""
 SELECT id, host, process, version, {_SECONDS.format("started")}, {_SECONDS.format("renewed")},
     {_SECONDS.format("expires")}, dead, direct, coalesce(runs, 0), coalesce(names, '{{{{}}}}')

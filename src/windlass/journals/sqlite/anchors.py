@@ -6,7 +6,7 @@ anchor is a hash that is signed for good. It is written with every answer of a p
 the state of a session changes, so a session cannot go back to a seal that it had before that.
 
 What anchors and budgets add up to is the book of the file. It is signed too, and remembered
-outside of the file.
+outside the file.
 
 Invariant: only what this process wrote itself is signed. A seal or a book that does not verify is
 not renewed by the next append, so that a change by others is never covered up.
@@ -26,7 +26,7 @@ from windlass.journals.sqlite.record_book import RecordBook
 from windlass.sqlite_file import SqliteConnection
 
 MARK_INTERVAL_S = 5.0
-"""How often the book is remembered outside of the file, at most, if no person answers."""
+"""How often the book is remembered outside the file, at most, if no person answers."""
 OLDER_JOURNAL = (
     "this journal is older than it was: records were taken away, or it was restored from a backup; "
     "if you did that, run `windlass sessions verify --accept`"
@@ -201,7 +201,7 @@ class AnchorBook:
         self._last = JournalMark(signed.count, signed.signature)
 
     def remember(self, *, now: bool = False) -> None:
-        """Remember the book outside of the file, if that was not done a moment ago."""
+        """Remember the book outside the file, if that was not done a moment ago."""
         moment = time.monotonic()
         if self._last.count and (now or moment - self._marked_at > MARK_INTERVAL_S):
             self._marked_at = moment

@@ -1,6 +1,6 @@
 """One look for all who wait whether another process has written to a file.
 
-Invariant: what it costs to wait does not grow with those who wait, as long as nothing is written.
+Invariant: what it costs to wait does not grow with waiters, as long as nothing is written.
 One timer of an event loop asks SQLite for a number that changes with every write; only then is
 looked, in one query for all, whether what each waits for is there.
 """
@@ -27,7 +27,7 @@ class QueryAll(Protocol):
 
 
 class FileWatch:
-    """Those who wait in one event loop."""
+    """Waiters in one event loop."""
 
     def __init__(self, read_version: Callable[[], int], run_query: QueryAll) -> None:
         """Watch a file. `read_version` returns a number that changes when the file is written."""

@@ -103,7 +103,7 @@ class SqliteJournal(SqliteRecordStore):
 
     @override
     def close(self) -> None:
-        """Write what is waiting, then close the file and release all leases."""
+        """Flush pending writes, then close the file and release all leases."""
         self._finalizer()
 
     # ── records ──────────────────────────────────────────────────────────────
@@ -335,7 +335,7 @@ class SqliteJournal(SqliteRecordStore):
 
     @override
     async def _run_query(self, work: Callable[[SqliteConnection], T]) -> T:
-        """Run a query in a thread, on a connection of its own, at one moment of the file."""
+        """Run a query in a thread, on its own connection, at one moment of the file."""
 
         def query() -> T:
             with self._translate_errors():

@@ -167,7 +167,7 @@ def list_mailed(connection: SqliteConnection, limit: int, behind: str) -> tuple[
 
     Begins with the callers behind a name. Returns also the name that the next list begins behind.
     """
-    # One step in the index for each caller, however many messages each of them has.
+    # One step in the index for each caller, no matter how many messages each of them has.
     following = """SELECT caller FROM mail WHERE message IS NOT NULL AND caller > ?
         ORDER BY caller LIMIT 1"""
     callers: list[str] = [] if behind else [""]

@@ -78,7 +78,7 @@ class OpenFiles:
     def _is_whole(self) -> bool:
         """Whether a file that became smaller is sound: another program may have vacuumed it."""
         try:
-            # SQLite takes an empty file for a new database, and deletes the log beside it.
+            # SQLite takes an empty file for a new database, and deletes the log next to it.
             if not os.stat(self._path).st_size:  # noqa: PTH116 - as above
                 return False
             # A new connection, because the writer's would answer from its cache.
@@ -162,7 +162,7 @@ def keep_side_files(connection: SqliteConnection, path: Path) -> bool:
     """Let the log stay when a connection closes, if a sandbox may hide it; returns whether it does.
 
     A mount that hides a file is gone when the file is deleted, and then a command that still runs
-    could make a log of its own, which SQLite would believe. All records are moved into the database
+    could make its own log, which SQLite would believe. All records are moved into the database
     first, so the log that stays is empty.
     """
     if not has_reserved_files(path):

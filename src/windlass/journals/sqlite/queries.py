@@ -254,7 +254,7 @@ def fold_rows_again(connection: SqliteConnection) -> int:
 
 
 def finish_upgrade(connection: SqliteConnection) -> None:
-    """Let older versions refuse the file. Raises JournalFailed if one of them wrote meanwhile."""
+    """Let older versions refuse the file. Raises JournalFailed if one of them has just written."""
     if upgrade_status(connection).sessions_left:
         raise older_wrote_error()
     end_sharing(connection)

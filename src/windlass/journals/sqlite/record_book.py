@@ -2,7 +2,7 @@
 
 A row that was deleted keeps its signature: put back, it would count again, such as a token that was
 revoked. The book of records names the last version of each record that gives a right. It is signed,
-and how often it has changed is remembered outside of the file.
+and how often it has changed is remembered outside the file.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class RecordBook:
         self._marked = 0
 
     def last_count(self) -> int:
-        """Return how often the book has changed, as it is remembered outside of the file.
+        """Return how often the book has changed, as it is remembered outside the file.
 
         Ask before a row is read: then a change that comes meanwhile is not taken for a loss.
         """
@@ -100,7 +100,7 @@ class RecordBook:
         return self._written
 
     def remember(self, mark: JournalMark) -> None:
-        """Remember the book outside of the file, once the change that wrote it is durable.
+        """Remember the book outside the file, once the change that wrote it is durable.
 
         Never sooner: if the process died before, the file would be taken for an older one, and its
         records would not be used.

@@ -58,7 +58,8 @@ def save_file(source: Path, target: Path) -> SavedJournal:
         reader = open_connection(source)
         copy = open_connection(draft)
         try:
-            # In one step: others can write meanwhile, and their changes cannot make it begin again.
+            # In one step: others can write in the meantime, and their changes cannot make it begin
+            # again.
             with cast("Any", copy).backup("main", reader, "main") as backup:
                 backup.step(-1)
             copy.execute("PRAGMA journal_mode = DELETE")
@@ -75,11 +76,11 @@ def save_file(source: Path, target: Path) -> SavedJournal:
 def restore_file(
     backup: Path, target: Path, *, replace: bool = False, accept: bool = False
 ) -> SavedJournal:
-    """Put a backup in the place of a journal; return what it holds.
+    """Put a backup in place of a journal; return what it holds.
 
     Without `accept`, all of it must be signed with this user's key. With `replace`, a journal that
-    is there is kept beside it. Raises ConfigError if the file is not a backup, or the target exists
-    or is in use, and JournalCorrupt if it is damaged or was changed.
+    is there is kept next to it. Raises ConfigError if the file is not a backup, or the target
+    exists or is in use, and JournalCorrupt if it is damaged or was changed.
     """
     if target.exists() and not replace:
         raise ConfigError(f"{target} exists already: pass --replace, or name another journal")

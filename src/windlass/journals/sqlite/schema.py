@@ -16,9 +16,10 @@ from windlass.sqlite_file import (
 
 MIGRATIONS: Sequence[str] = (
     # Records are stored in the order of their arrival, so that a group of many sessions fills a few
-    # pages. Sorted by session, each append would write a page of its own, at four times the cost.
+    # pages. Sorted by session, each append would write its own page, at four times the cost.
     # Money is text, because SQLite's numbers are not exact. A row of `pools` is the sum of its
-    # shares. A question that no fact has settled is found by its index, however many there were.
+    # shares. A question that no fact has settled is found by its index, no matter how many there
+    # were.
     """
     CREATE TABLE sessions (
         number INTEGER PRIMARY KEY,

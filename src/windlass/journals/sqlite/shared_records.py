@@ -104,7 +104,7 @@ class RecordTable:
         return work(connection), self._book.records.end_change()
 
     def remember(self, mark: JournalMark) -> None:
-        """Remember outside of the file which records are the last ones, after a change."""
+        """Remember outside the file which records are the last ones, after a change."""
         if self._book is not None:
             self._book.records.remember(mark)
 

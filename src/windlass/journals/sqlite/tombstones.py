@@ -69,7 +69,7 @@ def scrub_file(connection: SqliteConnection) -> bool:
     """Shorten the file by its free pages, and empty the log; return whether the log is empty.
 
     Free pages are zeros already, because the writer deletes with `secure_delete`. The log still has
-    the pages as they were before. Call it outside of a transaction.
+    the pages as they were before. Call it outside a transaction.
     """
     for _ in connection.execute("PRAGMA incremental_vacuum"):
         pass

@@ -147,13 +147,13 @@ class SqliteWriter:
             if self._closed:
                 raise closed_error(f"journal {self._path}")
             self._queue.put(job)
-        # A loop with a time of its own must not let it pass while the thread writes.
+        # A loop with its own time must not let it pass while the thread writes.
         hold_time_for = getattr(job.done.get_loop(), "hold_time_for", None)
         if hold_time_for is not None:
             hold_time_for(job.done)
 
     def close(self) -> None:
-        """Write what is waiting, then stop the thread. A forked child has no thread to stop."""
+        """Flush pending writes, then stop the thread. A forked child has no thread to stop."""
         if not self.is_owning_process:
             return
         with self._mutex:

@@ -111,7 +111,7 @@ def _request_settings(prompt: Prompt, model: str, options: ModelOptions) -> Json
     if options.stop:
         inference["stopSequences"] = options.stop
     settings: JsonObject = {"inferenceConfig": inference}
-    # The effort has a field of its own in this API; how to think is passed on as it is.
+    # The effort has its own field in this API; how to think is passed on as it is.
     if effort := more.pop("output_config", None):
         settings["outputConfig"] = effort
     if more:
@@ -167,7 +167,7 @@ class BedrockEncoder(BlockEncoder):
         blocks = super().encode_prompt(parts)
         has_document = any("document" in block for block in blocks)
         if has_document and not any("text" in block for block in blocks):
-            # The API refuses a document without any text beside it.
+            # The API refuses a document without any text next to it.
             blocks.append(_text_block("See above."))
         return blocks
 

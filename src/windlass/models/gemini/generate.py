@@ -74,7 +74,7 @@ class GeminiDialect(Dialect):
             prompt.messages, prompt.model, signed=requires_signatures(model)
         )
         body = build_body(head, options.extra_body, "contents", history)
-        # Tuned models have a path of their own, such as `tunedModels/x`.
+        # Tuned models have their own path, such as `tunedModels/x`.
         name = model if "/" in model else f"models/{model}"
         path = f"/{name}:streamGenerateContent?alt=sse"
         return WireRequest(path, body, dict(options.extra_headers))
@@ -229,7 +229,7 @@ class GeminiEncoder(BlockEncoder):
         return {"functionResponse": response}
 
     def _split_result_content(self, content: Iterable[ContentPart]) -> tuple[str, list[JsonObject]]:
-        """Return the text of a result, and the media beside it. Only newer models accept media."""
+        """Return the text of a result, and the media next to it. Only newer models accept media."""
         texts: list[str] = []
         media: list[JsonObject] = []
         for part in content:

@@ -72,7 +72,7 @@ _starts_lock = threading.Lock()
 
 
 async def get_server(weights: LocalWeights) -> LocalModelServer:
-    """Return the running server of a model. Starts one if needed, also if the last one exited.
+    """Return the running server of a model. Starts one if needed, even if the last one exited.
 
     Raises ModelError if it cannot be started.
     """
@@ -112,7 +112,7 @@ def _supervise_server(weights: LocalWeights, start: _ServerStart) -> None:
 
 
 def _run_process(weights: LocalWeights, start: _ServerStart, log: IO[bytes]) -> None:
-    # The process has a session of its own, so that Ctrl-C in a terminal reaches only the runtime.
+    # The process has its own session, so that Ctrl-C in a terminal reaches only the runtime.
     with subprocess.Popen(  # noqa: S603 - our own program; its settings are not in the command
         [sys.executable, "-P", str(_SERVER_PROGRAM)],
         # What a buffer could not write would be written again, and fail again, at its end.

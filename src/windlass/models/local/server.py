@@ -1,4 +1,4 @@
-"""The program that runs a local model: llama.cpp's own server, in a process of its own.
+"""The program that runs a local model: llama.cpp's own server, in its own process.
 
 Invariant: it is a child process, so that a crash in native code cannot take the runtime with it,
 and it never outlives its parent, however that ends. It imports nothing of Windlass, so that it

@@ -123,7 +123,7 @@ class ResponsesEncoder(BlockEncoder):
 
     @override
     def add_blocks(self, role: str, blocks: Iterable[JsonObject]) -> Iterable[HistoryFragment]:
-        """Each block is an item of its own: this API has no turns."""
+        """Each block is its own item: this API has no turns."""
         return [HistoryFragment(encode_json(block)) for block in blocks]
 
     @override

@@ -46,7 +46,7 @@ def parse_call(body: str, *, cut: bool = False) -> WrittenCall:
         if arguments == "null":
             arguments = ""
         return WrittenCall(name, arguments, complete=True)
-    # The arguments may be next to the name, without a field of their own. The tool's schema decides
+    # The arguments may be next to the name, without their own field. The tool's schema decides
     # whether they are, so the whole text is passed on.
     return WrittenCall(name, text if fields or not name else "", complete=True)
 

@@ -31,7 +31,7 @@ from windlass.models.text_protocols.scanning import KEEP_ALIVE
 from windlass.models.text_protocols.text_scan import INLINE_SIGNATURE, THINK_END, THINK_START
 
 THOUGHT_SIGNATURE = "thought"
-"""The signature of thinking that stood in a section of its own, and goes back there."""
+"""The signature of thinking that stood in its own section, and goes back there."""
 
 Section = Literal["unlabelled", "text", "think", "thought", "name", "arguments", "result"]
 """`unlabelled`: words before the first label, which are a thought if a label follows them."""

@@ -97,7 +97,7 @@ def read_decision(message: A2aMessage) -> PersonAnswer:
 
 
 def looks_like_answer(message: A2aMessage) -> bool:
-    """Whether a message can only be meant as an answer, also if nothing is asked any more."""
+    """Whether a message can only be meant as an answer, even if nothing is asked any more."""
     given = [part for part in message.parts if not _is_blank(part)]
     return bool(given) and all(_is_answer_part(part) for part in given)
 

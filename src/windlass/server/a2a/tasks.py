@@ -1,6 +1,6 @@
 """Runs as tasks of A2A: a session is a context, and each of its runs is a task.
 
-The id of a task names its session and its run, so any replica finds it without a table of its own.
+The id of a task names its session and its run, so any replica finds it without its own table.
 """
 
 from collections.abc import Iterator

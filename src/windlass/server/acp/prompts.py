@@ -1,6 +1,6 @@
 """What an editor sends as a prompt, as the parts of a prompt of Windlass.
 
-Invariant: only the text blocks are the person's own words. What comes beside them, as a file, an
+Invariant: only the text blocks are the person's own words. What comes next to them, as a file, an
 image or a selection, may be private, and strangers may have written it; the labels say so.
 """
 

@@ -1,7 +1,7 @@
 """One session that an editor has open: its turns, its updates, its questions.
 
 Invariant: a turn watches a run and never owns it. It makes sure that the run has a driver, and
-ends when the run has ended or goes no further. When the editor goes away, the run is released.
+ends when the run has ended or stops. When the editor goes away, the run is released.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ async def wait_for_mail(question: Question) -> PersonAnswer | None:
 
 
 class AgentTask:
-    """An agent that is open in a task of its own.
+    """An agent that is open in its own task.
 
     The connections of its MCP servers must be closed by the task that opened them, while the
     editor's requests come in a task each.
@@ -313,7 +313,7 @@ class EditorSession:
     # Ends of turns.
 
     async def _finish_open(self, agent: Agent[Any], driving: "asyncio.Task[Outcome]") -> TurnEnd:
-        """Say what a run waits for that goes no further for now."""
+        """Say what a run waits for that stops for now."""
         if not driving.done():
             agent.release(self.name, "its question was left for later")
             await asyncio.wait({driving}, timeout=RELEASE_GRACE_S)

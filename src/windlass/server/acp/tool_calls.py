@@ -139,7 +139,7 @@ def show_result(result: ToolResult) -> list[CallContent]:
         if isinstance(part, TextPart) and part.text:
             content.append(tool_content(text_block(part.text)))
         elif isinstance(part, ImagePart) and part.data is not None:
-            # Inside of the protocol, bytes are written as base64.
+            # Inside the protocol, bytes are written as base64.
             data = msgspec.to_builtins(part.data)
             content.append(tool_content(image_block(data, part.media_type)))
     return content

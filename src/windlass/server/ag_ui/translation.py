@@ -111,7 +111,7 @@ class SessionTranslator:
                     message = step_id(attempt.step)
                     if self._owner and attempt.number > 1:
                         # No snapshot takes back what a sub-agent showed, so its next attempt is
-                        # a message of its own.
+                        # its own message.
                         message = f"{message}.{attempt.number}"
                     yield from self._writer.write_text(message, text)
                 case AttemptDropped(shown=False):

@@ -23,7 +23,7 @@ class CallNotes:
         self._records: SharedRecords = journal
 
     async def note_run(self, caller: Caller, key: str, run_id: str) -> bool:
-        """Note the run of a request; returns whether its client has cancelled it meanwhile."""
+        """Note the run of a request. Returns whether its client has cancelled it since."""
         await self._put(caller, digest_parts(caller.name, key), run_id)
         return await self._get(digest_parts(caller.name, key, "cancelled")) is not None
 

@@ -325,7 +325,7 @@ class ResponseFollower:
             service.background.start(f"cancel {self.run.session.name}", cancel)
 
     async def finish_with_client(self, *, on_question: str) -> None:
-        """Do what `finish` does. If the client goes away meanwhile, the run is cancelled."""
+        """Do what `finish` does. If the client goes away in the meantime, the run is cancelled."""
         try:
             if await self._request.outlast(self.finish(on_question=on_question)):
                 return

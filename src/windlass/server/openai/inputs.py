@@ -1,7 +1,7 @@
 """What a client asks for: its messages in, a prompt and the conversation before it out.
 
 Invariant: what a client sends speaks with the voice of a user. Its system messages are shown to the
-model inside of a user message, marked as such, and never among the instructions of the agent.
+model inside a user message, marked as such, and never among the instructions of the agent.
 
 A field that an agent cannot honour is refused if the answer would not be what was asked
 for (tools, a format, several choices), and ignored if it only tunes the model (temperature), which
@@ -93,7 +93,7 @@ def find_references(items: str | Sequence[JsonObject]) -> list[str]:
 def resolve_references(
     items: str | Sequence[JsonObject], texts: Mapping[str, str]
 ) -> str | Sequence[JsonObject]:
-    """Return an input with messages in the place of references to them."""
+    """Return an input with messages in place of references to them."""
     if isinstance(items, str):
         return items
     return [

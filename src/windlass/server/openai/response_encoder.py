@@ -2,7 +2,7 @@
 
 Invariant: what comes out follows from the events and from nothing else, so a client that comes
 late, comes back, or asks another replica sees the same response. An item that was shown is never
-taken back: what a broken attempt had said stays an item of its own, which is incomplete, and the
+taken back: what a broken attempt had said stays its own item, which is incomplete, and the
 next attempt opens another one.
 
 The number of an event is its place in the journal, never in a connection. So every

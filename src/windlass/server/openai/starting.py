@@ -1,7 +1,7 @@
 """Start the run that a request asks for: in a new session, after an earlier response, or in a fork.
 
 Invariant: an earlier response is never changed. A request that continues one that is not the last
-of its session gets a session of its own, which begins with all that led to that response.
+of its session gets its own session, which begins with all that led to that response.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ class WantedRun(NamedTuple):
 
 
 async def start_chat(service: Service, request: HttpRequest, body: ChatRequest) -> ResponseFollower:
-    """Start the run of a chat completion, in a session of its own."""
+    """Start the run of a chat completion, in its own session."""
     check_chat_request(body)
     agent = find_agent(service, body.model)
     given = read_chat_input(body.messages)

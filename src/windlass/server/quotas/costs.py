@@ -129,7 +129,7 @@ class CostBook:
             try:
                 found = await self._service.find_session(LOCAL_OWNER, session)
             except ApiError:
-                # It was deleted meanwhile.
+                # It was deleted in the meantime.
                 return ()
             except JournalCorrupt:
                 # One that is damaged is left out. The service has noted it.

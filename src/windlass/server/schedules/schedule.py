@@ -56,12 +56,12 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt: str
     times: FireTimes
     session: str = ""
-    """The session that all runs continue; each run has a session of its own if this is empty."""
+    """The session that all runs continue; each run has its own session if this is empty."""
     overlap: Overlap = "skip"
     catch_up_s: float = CATCH_UP_S
     """How late a run may start. What was missed by more is skipped."""
     jitter_s: float = 0.0
-    """Each firing is delayed by a time of its own, below this."""
+    """Each firing is delayed by its own time, below this."""
     context: dict[str, Any] = {}
     """What the gate may rely on: that of the token with which the schedule was made."""
     created: float = 0.0

@@ -39,7 +39,7 @@ class ScheduleBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     {"type": "interval", "every_s": 900}, or {"type": "once", "at": 1798736400}."""
     agent: str = ""
     session: str = ""
-    """The session that every run continues; by default each has a session of its own."""
+    """The session that every run continues; by default each has its own session."""
     overlap: Overlap = "skip"
     catch_up_s: float = CATCH_UP_S
     jitter_s: float = 0.0

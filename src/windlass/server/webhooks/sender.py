@@ -35,7 +35,7 @@ class SendOutcome:
 
 
 class HookSender:
-    """Sends messages. Addresses inside of the network are refused, unless they are allowed."""
+    """Sends messages. Addresses inside the network are refused, unless they are allowed."""
 
     def __init__(
         self,

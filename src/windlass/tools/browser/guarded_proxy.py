@@ -121,7 +121,7 @@ class GuardedProxy:
         async with asyncio.timeout(HEAD_S_MAX):
             head = await reader.readuntil(b"\r\n\r\n")
         if not self._is_authorized(head):
-            # A browser gives the password when it is asked for it, on a connection of its own: the
+            # A browser gives the password when it is asked for it, on its own connection: the
             # request may have a body, which is not read here.
             writer.write(_ASK_PASSWORD)
             await writer.drain()

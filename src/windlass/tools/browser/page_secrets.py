@@ -40,7 +40,7 @@ class PageSecret:
         return f"{found.scheme}://{found.netloc}" == self.origin
 
     def hide_in(self, text: str, name: str) -> str:
-        """Return a text with the name in place of the value, also where it is part of a URL."""
+        """Return a text with the name in place of the value, even where it is part of a URL."""
         for written in (self.value, quote(self.value, safe=""), quote_plus(self.value)):
             text = text.replace(written, f"[secret: {name}]")
         return text

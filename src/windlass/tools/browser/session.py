@@ -1,4 +1,4 @@
-"""The pages of one session: a profile of its own, and what can be done with the page in front.
+"""The pages of one session: its own profile, and what can be done with the page in front.
 
 Invariant: each action is bounded in time, and ends with what the page shows then. All that a page
 tries besides (pop-ups, downloads, dialogs, hosts that are not allowed) is stopped or bounded, and

@@ -1,1 +1,1 @@
-"""Tools for the files of a workspace. Files outside of it cannot be reached."""
+"""Tools for the files of a workspace. Files outside it cannot be reached."""

@@ -77,7 +77,7 @@ def file_tools(
     files = FileToolset(workspace)
     read = make_tool(files.read, effect="read", resource=file_resource)
     return (
-        # Whatever parses a file does so in a process of its own.
+        # Whatever parses a file does so in its own process.
         replace(read, spec=struct_replace(read.spec, isolated=True)),
         make_tool(files.glob, effect="read"),
         make_tool(files.grep, effect="read"),

@@ -1,4 +1,4 @@
-"""Finds the lines that match a pattern, in a process of its own.
+"""Finds the lines that match a pattern, in its own process.
 
 Invariant: a pattern that takes forever does not block the runtime. Python's `re` does not let other
 threads run while it matches, so a pattern from a model is never matched in the process of the

@@ -91,7 +91,8 @@ class Workspace:
             if _require_regular(place.file_stat, place.path) is None:
                 raise MissingPath(f"There is no file {quote_path(path)}.{_suggest_name(place)}")
             with os.fdopen(os.open(place.name, _READ_FLAGS, dir_fd=place.folder_fd), "rb") as file:
-                # Checked again on the open file: another process may have swapped it meanwhile.
+                # Checked again on the open file: another process may have swapped it in the
+                # meantime.
                 opened = os.fstat(file.fileno())
                 _require_regular(opened, place.path)
                 data = file.read(bytes_max)

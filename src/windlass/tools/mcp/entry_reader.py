@@ -73,7 +73,7 @@ class EntryReader:
         return {name: self._read_item(f"{key}.{name}", item) for name, item in pairs.items()}
 
     def _read_item(self, key: str, value: object) -> str:
-        # An argument or a variable may be empty, unlike a setting of its own.
+        # An argument or a variable may be empty, unlike its own setting.
         return "" if value == "" else self.read_text(key, value)
 
     def read_seconds(self, key: str, value: object) -> float | None:

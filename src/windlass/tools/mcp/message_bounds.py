@@ -140,7 +140,7 @@ def _count_items(message: object) -> tuple[int, int]:
 
 
 def replace_message(data: bytes, reason: str) -> bytes:
-    """Return what to take in the place of a message that is refused; empty if it needs nothing."""
+    """Return what to take in place of a message that is refused; empty if it needs nothing."""
     envelope = _read_envelope(data)
     if envelope.id is None:
         return b""  # A notification, or a line that is not a message.

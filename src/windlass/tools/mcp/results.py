@@ -172,7 +172,7 @@ def _is_in_text(parts: Sequence[ContentPart], structured: object) -> bool:
 
 
 def _are_crowded(texts: Sequence[str]) -> bool:
-    """Whether texts have more values, as JSON, than a message may have outside of its strings.
+    """Whether texts have more values, as JSON, than a message may have outside its strings.
 
     The values in a string of a message were not counted before, and parsing makes objects of them.
     """

@@ -259,7 +259,7 @@ async def _deliver_line(
 
 
 def _refuse_answer(line: bytes, error: ValueError) -> "JSONRPCError | None":
-    """Return an error in the place of an answer that cannot be read; None if it is not an answer.
+    """Return an error in place of an answer that cannot be read; None if it is not an answer.
 
     Without it, the request would wait for an answer until its time-out.
     """

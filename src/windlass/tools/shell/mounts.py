@@ -1,4 +1,4 @@
-"""What a command sees of the file system inside of the sandbox, as flags of bubblewrap.
+"""What a command sees of the file system inside the sandbox, as flags of bubblewrap.
 
 Invariant: a command can change the workspace, and nothing that Windlass reads back and believes.
 What this Python loads code from is read-only even inside the workspace, and files of Windlass with
@@ -7,7 +7,7 @@ file cannot take its place.
 
 If the runtime works as root, the files that only root may read are hidden too: in the sandbox, a
 command has the id of an ordinary user, but the files of root still belong to it. An ordinary user
-has no such files outside of the home folder, which is hidden as a whole.
+has no such files outside the home folder, which is hidden as a whole.
 """
 
 import os
@@ -44,7 +44,7 @@ SYSTEM_FOLDERS = frozenset(
 """Folders of the system, whose files every user may read."""
 _HIDDEN_FOLDERS = ("/home", "/root", "/run", "/tmp", "/var/run", "/var/tmp")  # noqa: S108 - hidden, not used
 # Settings of the whole machine, which bubblewrap leaves writable for root. One is `core_pattern`,
-# by which a process can run a program outside of the sandbox.
+# by which a process can run a program outside the sandbox.
 _KERNEL_SETTINGS = tuple(
     f"/proc/{name}"
     for name in ("acpi", "bus", "fs", "irq", "mtrr", "pressure", "scsi", "sys", "sysrq-trigger")
@@ -117,7 +117,7 @@ class MountPlan:
     """Home folders besides that of the present user."""
 
     def to_flags(self) -> list[str]:
-        """Return the flags, the mount of a folder before those inside of it."""
+        """Return the flags, the mount of a folder before those inside it."""
         writable = [_resolve_path(path) for path in (*self.writable, self.root)]
         empty = [path for path in self._empty_folders() if path.is_dir()]
         # A later entry for the same path replaces an earlier one.
@@ -198,7 +198,7 @@ class MountPlan:
     def _code_paths(self, writable: Sequence[Path]) -> list[Path]:
         """Return the outermost paths of our own code that a command could otherwise change.
 
-        A path that `writable` names itself, or that is inside of one it names, was opened on
+        A path that `writable` names itself, or that is inside one it names, was opened on
         purpose.
         """
         opened = [_resolve_path(path) for path in self.writable]
@@ -333,7 +333,7 @@ def _lets_through(folder: Path) -> bool:
     """Whether a command may enter a folder, as the present user without further power.
 
     Root has no power over the folders of others in the sandbox. Nor has bubblewrap, which would
-    fail at a path inside of them.
+    fail at a path inside them.
     """
     found = folder.stat()
     allowed = stat.S_IXOTH
@@ -343,9 +343,9 @@ def _lets_through(folder: Path) -> bool:
 
 
 def _pin_folders(guarded: Iterable[Path], writable: Sequence[Path]) -> dict[Path, str]:
-    """Return mounts of the folders between a writable path and each guarded path inside of it.
+    """Return mounts of the folders between a writable path and each guarded path inside it.
 
-    The kernel refuses to rename a mount point, but not a folder that has one inside of it: a
+    The kernel refuses to rename a mount point, but not a folder that has one inside it: a
     command could move such a folder away, and put its own in that place.
     """
     pinned: dict[Path, str] = {}
@@ -358,7 +358,7 @@ def _pin_folders(guarded: Iterable[Path], writable: Sequence[Path]) -> dict[Path
 
 
 def _is_below(path: Path, folders: Iterable[Path]) -> bool:
-    """Whether a path is one of these folders, or inside of one."""
+    """Whether a path is one of these folders, or inside one."""
     return any(path.is_relative_to(folder) for folder in folders)
 
 

@@ -56,7 +56,7 @@ _LIBRARY_FOLDERS = (
 )
 _UNCONFINED: frozenset[SandboxTier] = frozenset(("process",))
 _SANDBOX_UID = "1000"
-"""If the runtime runs as root, a command has this user id inside of the sandbox."""
+"""If the runtime runs as root, a command has this user id inside the sandbox."""
 
 
 @final
@@ -144,7 +144,7 @@ class ActiveSandbox:
 
     @property
     def shell_program(self) -> str | None:
-        """The shell inside of the container or on the other machine; None if it is this one's."""
+        """The shell inside the container or on the other machine; None if it is this one's."""
         return self.runner.settings.shell if self.runner else None
 
     @property
@@ -204,7 +204,7 @@ class ActiveSandbox:
     def wrap_command(
         self, argv: list[str], hidden: Iterable[Path] = (), *, filtered: bool = False
     ) -> list[str]:
-        """Return the command line that runs `argv` inside of the sandbox.
+        """Return the command line that runs `argv` inside the sandbox.
 
         `filtered`: bubblewrap finds a filter for system calls at `FILTER_FD`.
         """

@@ -14,7 +14,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# What IANA lists as special inside of the public block. It is written out, because Python knows
+# What IANA lists as special inside the public block. It is written out, because Python knows
 # only what was in the registry when it was released.
 _SPECIAL_V6 = tuple(
     ipaddress.IPv6Network(block)

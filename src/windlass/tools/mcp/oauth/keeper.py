@@ -2,7 +2,7 @@
 
 Invariant: a person is asked only if a page can be shown to them, and never twice for what did not
 help the first time. Without a person, the error says which command signs in. A token is renewed
-under the lock of its store, and only if no other run has renewed it meanwhile.
+under the lock of its store, and only if no other run has renewed it in the meantime.
 """
 
 import asyncio

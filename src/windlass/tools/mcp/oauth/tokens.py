@@ -73,11 +73,11 @@ class McpTokenStore(Protocol):
     """Keeps the tokens for MCP servers, by the address of the server."""
 
     def load(self, server: str) -> McpToken | None:
-        """Return the newest token, also if another process has written it."""
+        """Return the newest token, even if another process has written it."""
         ...
 
     def save(self, token: McpToken) -> None:
-        """Keep a token in the place of the one before."""
+        """Keep a token in place of the one before."""
         ...
 
     def delete(self, server: str) -> None:
@@ -101,7 +101,7 @@ class MemoryTokens:
         return self._tokens.get(server)
 
     def save(self, token: McpToken) -> None:
-        """Keep a token in the place of the one before."""
+        """Keep a token in place of the one before."""
         self._tokens[token.server] = token
 
     def delete(self, server: str) -> None:
