@@ -569,8 +569,7 @@ class RunStarter(Generic[OutputT]):
 
     async def _queue_here(self, session: str, task: RunTask) -> RunHandle[OutputT]:
         handle = await self._queue(session, task)
-        # The run before may have ended in the meantime, and no other driver may come to begin this
-        # one.
+        # The run before may have ended by now, and no other driver may come to begin this one.
         self._sessions.continue_queue(session)
         return handle
 
