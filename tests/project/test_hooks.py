@@ -93,7 +93,7 @@ def test_only_named_hooks_are_loaded(package: Any) -> None:
 
 def test_a_gate_that_is_missing_or_broken_lets_nothing_start(package: Any) -> None:
     """G2."""
-    with pytest.raises(ConfigError, match=r"no installed package brings a hook 'closd'.*closed"):
+    with pytest.raises(ConfigError, match=r"no installed package provides a hook 'closd'.*closed"):
         list(hook_gates(["closd"]))
     with pytest.raises(ConfigError, match="cannot be loaded"):
         list(hook_gates(["broken"]))

@@ -91,7 +91,7 @@ class CallSession:
         """While it waits: of its facts, and of those of the sub-agents that wait below it."""
 
     def make_task(self, prompt: str) -> RunTask:
-        """Return the task of this child: what its caller knows of itself holds for it, too."""
+        """Return the task of this child, with the caller, context and labels of its parent run."""
         caller = self._caller.read_state()
         context = caller.run.context if caller.run else {}
         return RunTask(

@@ -36,7 +36,7 @@ Post = Callable[[ManagedJournal, str], Coroutine[Any, Any, ControlReceipt]]
 
 
 def post_and_tell(place: str, session: str, post: Post) -> None:
-    """Post a message to the run of a session, and say the result."""
+    """Post a message to the run of a session, and print the result."""
     click.echo(run_on_journal(place, lambda journal: post_and_describe(journal, session, post)))
 
 

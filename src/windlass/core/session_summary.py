@@ -89,7 +89,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
     """What the starter of the last run called it: keys and values of their own."""
 
     def has_state_of(self, other: "SessionSummary") -> bool:
-        """Return whether nothing differs but what each append may change."""
+        """Return whether only fields that every append may change differ."""
         return (
             self.state == other.state
             and self.runs == other.runs

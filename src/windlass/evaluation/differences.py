@@ -47,7 +47,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     worse: float
     """The chance of so low a second side, or a lower one, if nothing changed."""
     better: float
-    """The chance of so high a second side, or a higher one, if nothing changed."""
+    """The chance of a second side at least this high, if nothing changed."""
 
     @property
     def two_sided(self) -> float:

@@ -154,11 +154,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return [case.id for case in self.cases if case.passes.is_flaky]
 
     def pass_at(self, k: int) -> float | None:
-        """Return pass@k, averaged over the cases with so many trials; None if there are none."""
+        """Return pass@k, averaged over the cases with at least k trials; None if there are none."""
         return self._average(k, pass_at_k)
 
     def pass_hat(self, k: int) -> float | None:
-        """Return pass^k, averaged over the cases with so many trials; None if there are none."""
+        """Return pass^k, averaged over the cases with at least k trials; None if there are none."""
         return self._average(k, pass_hat_k)
 
     def _average(self, k: int, of: Callable[[PassCount, int], float]) -> float | None:

@@ -162,7 +162,7 @@ class Memory:
         return f"Corrected; it is note {corrected} now."
 
     async def forget_note(self, caller: MemoryCaller, note: NoteId) -> str:
-        """Delete a note that is wrong, no longer needed, or was not to be kept."""
+        """Delete a note that is wrong, no longer needed, or should not have been kept."""
         found = await self._find_note(caller, note)
         await self.store.forget(found.id)
         return f"Forgotten: {found.title or found.text[:80]}"

@@ -215,7 +215,7 @@ class ChildRun(Protocol):
         ...
 
     def take_snapshot(self) -> Iterable[NestedEvent]:
-        """Return a mark of its facts, its reply so far, and the same of its own sub-agents."""
+        """Return a mark of its facts and its reply so far, and of those of its sub-agents."""
         ...
 
 

@@ -73,7 +73,7 @@ def hook_gates(names: Sequence[str]) -> Iterator[Gate]:
     for name in names:
         if name not in known:
             raise ConfigError(
-                f"hooks: no installed package brings a hook {name!r}.{suggest_names(name, known)}"
+                f"hooks: no installed package provides a hook {name!r}.{suggest_names(name, known)}"
             )
     for name, make_gate in _load_hooks(GATES, names):
         yield HookGate(name, make_gate)

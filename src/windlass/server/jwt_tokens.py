@@ -68,7 +68,7 @@ class JwtAuthenticator:
 
 
 def make_jwt_authenticator(options: JwtOptions) -> JwtAuthenticator:
-    """Return what checks the tokens of a provider. Raises ConfigError without the extra `jwt`."""
+    """Return the verifier of a provider's tokens. Raises ConfigError without the extra `jwt`."""
     try:
         jwt: Any = importlib.import_module("jwt")
         importlib.import_module("cryptography")

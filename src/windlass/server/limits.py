@@ -130,7 +130,7 @@ class StreamCounter:
             raise ApiError(
                 429,
                 "too_many_streams",
-                f"This caller has {count} event streams open, which is the most.",
+                f"This caller has {count} event streams open, which is the limit.",
                 "Close one, or watch several sessions with one stream: GET /events.",
                 retry_after=5.0,
             )

@@ -84,7 +84,7 @@ def check_time_limits(state: State, setup: Setup, run: RunState) -> RunEnding | 
 
 
 def check_exhausted(state: State, setup: Setup, run: RunState) -> RunEnding | None:
-    """Return the ending if something has been tried often enough."""
+    """Return the end of the run if an attempt limit has been reached."""
     rules = setup.rules
     if run.failures and choose_model(setup, run) is None:
         fault = explain_partial(setup.rules, run)

@@ -139,7 +139,7 @@ class WorkerRows:
         return [row[0] for row in rows]
 
     async def forget_old(self, server: PostgresConnection) -> None:
-        """Delete rows of processes that have been gone for long."""
+        """Delete rows of processes that died long ago."""
         query = "DELETE FROM {0}.workers WHERE expires < clock_timestamp() - "
         await server.execute(self._format_sql(query + FORGOTTEN_AFTER))
 

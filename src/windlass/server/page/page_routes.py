@@ -166,7 +166,7 @@ async def read_page_record(service: Service, request: HttpRequest) -> Reply:
     """Read a record: in words, as it is, and its place in the chain."""
     number = request.params["seq"]
     if not number.isascii() or not number.isdigit() or len(number) > 12:  # noqa: PLR2004 - more than any session has
-        raise ApiError(422, "invalid_parameter", "This is not a number of a record.", "Give one.")
+        raise ApiError(422, "invalid_parameter", "This is not the number of a record.", "Give one.")
     cache = _audits.setdefault(service, AuditCache())
     record = await read_record(service, cache, request.session, int(number))
     return HttpReply(200, record)

@@ -61,7 +61,7 @@ class ScheduledRuns:
 
 
 class Scheduler:
-    """Looks at all schedules, again and again."""
+    """Checks all schedules periodically."""
 
     def __init__(self, store: ScheduleStore, runs: ScheduledRuns, now: Callable[[], float]) -> None:
         self._store = store

@@ -58,7 +58,7 @@ def _check_field(name: str, field: object) -> None:
         raise FormRefused(f"the field {shown!r} is not text, a number, a yes or no, or a choice")
     title = str(described.get("title", ""))
     if described.get("format") == "password" or any(map(_SECRET_WORDS.search, (name, title))):
-        raise FormRefused(f"the field {shown!r} asks for a secret, which no form may do")
+        raise FormRefused(f"the field {shown!r} asks for a secret, which is not allowed in a form")
 
 
 def default_values(form: JsonSchema) -> dict[str, Any]:

@@ -145,7 +145,7 @@ class TokenKeeper:
             self._untried = ""
 
     async def sign_in(self, headers: Mapping[str, str], scope: str = "") -> McpToken:
-        """Let the person sign in now, for these rights besides those that the server names.
+        """Let the person sign in now, with these scopes in addition to the server's own.
 
         `headers`: what else the server gets with each request. Raises NothingToDo if it does not
         ask for a sign-in.
@@ -224,7 +224,7 @@ class TokenKeeper:
             raise self._problem(reason, scope=scope)
         found = await discover(self._requests, self._url, challenge or Challenge(), auth.issuer)
         if challenge is None and found.description is None:
-            raise NothingToDo(f"MCP server {self._name!r} does not ask anybody to sign in")
+            raise NothingToDo(f"MCP server {self._name!r} does not require a sign-in")
         challenge = challenge or Challenge()
         chosen = choose_scope(auth.scope, challenge, found.description, found.server)
         scope = join_scopes(chosen, scope)
