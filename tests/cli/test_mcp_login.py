@@ -103,7 +103,7 @@ def test_who_cannot_sign_in_is_told_why(
     cli("mcp", "add", "files", "mcp-server-files")
     cli("mcp", "add", "keyed", tickets, "-H", "Authorization=Bearer x")
     assert "a program on this machine" in cli("mcp", "login", "files").output
-    assert "nobody signs in" in cli("mcp", "login", "keyed").output
+    assert "no sign-in is needed" in cli("mcp", "login", "keyed").output
     assert (
         "there is no server 'ticket'. Did you mean tickets?" in cli("mcp", "login", "ticket").output
     )

@@ -71,6 +71,7 @@ from windlass.core.events import (
     UsageDelta,
 )
 from windlass.core.projection.calls import (
+    CallFact,
     apply_call_fact,
     disown_calls,
     replace_call,
@@ -198,10 +199,8 @@ def _apply_fact(view: Projection, fact: Fact) -> Projection:  # noqa: C901 - an 
             return apply_attempt_failed(view, fact)
         case StepProposed():
             return apply_step_proposed(view, fact)
-        case CallJudged():
-            return add_charges(_count_repair(apply_call_fact(view, fact), fact), fact.charges)
-        case CallAnswered() | AnswerCounted() | CallStarted() | CallWaiting():
-            return apply_call_fact(view, fact)
+        case CallJudged() | CallAnswered() | AnswerCounted() | CallStarted() | CallWaiting():
+            return _count_verdict(apply_call_fact(view, fact), fact)
         case CallFinished():
             return add_charges(apply_call_fact(view, fact), fact.charges)
         case ReplyJudged():
@@ -245,7 +244,11 @@ def _entry_fields(view: Projection, fact: Fact) -> _EntryFields:
     return _EntryFields(seq=fact.seq, at=fact.at, run=run_number(view), changed=(fact.seq, 0))
 
 
-def _count_repair(view: Projection, fact: CallJudged) -> Projection:
+def _count_verdict(view: Projection, fact: CallFact) -> Projection:
+    """Count the repairs of a call that was judged, and what it had cost if it began earlier."""
+    if not isinstance(fact, CallJudged):
+        return view
+    view = add_charges(view, fact.charges)
     if not fact.changes:
         return view
     run = current_run(view)
