@@ -22,7 +22,7 @@ DEV := $(VENV)/.ready-to-develop
 LOCAL := $(VENV)/.ready-for-local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test compiled-tests test-again check lint types fast docs-code format budgets bench bench-peers bench-fleet bench-faults \
+.PHONY: help setup demo test compiled-tests test-again check lint types fast docs-code format budgets bench bench-peers bench-fleet bench-looks bench-faults \
 	docs cli-reference simulate modelcheck crash fleet soak scale mutants openapi replicas live prices \
 	audit audit-update release-check browser proxies sandboxes pooler page-types screenshots recording wheels mcp-servers node-clients local local-weights bench-local bench-tokens eval-example test-local lock clean
 
@@ -80,6 +80,9 @@ bench-tokens: $(DEV) ## the error of token estimates, against real tokenizers
 
 bench-fleet: $(DEV) ## how workers scale, what a run costs them, and how fast they take over
 	$(BIN)/python bench/fleet/run.py
+
+bench-looks: $(DEV) ## what a look for work and a claim read, with up to a million sessions
+	$(BIN)/python bench/scale/looks.py
 
 bench-faults: $(DEV) ## the same faults of the wire, and a kill, for all of them
 	@$(BIN)/python bench/peers/roster.py

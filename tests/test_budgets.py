@@ -33,8 +33,8 @@ RUN_BUDGETS: Mapping[str, float] = {
 """What a run costs: a prompt, a call of a tool, a text. A first run has a prompt and a text."""
 
 SHAPE_BUDGETS: Mapping[str, float] = {
-    "lines": 136_000,
-    "modules": 720,
+    "lines": 137_200,
+    "modules": 724,
     "import lines, %": 9.1,  # aim: 6.5
     "functions used in one place, %": 28.6,  # aim: 24
     "longest chain of imports": 45,  # aim: 30
@@ -50,17 +50,17 @@ PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
     "fleet": (1_340, 7),
     "gates": (4_190, 24),
     "http": (940, 7),
-    "journals": (14_300, 77),
+    "journals": (14_750, 80),
     "knowledge": (2_750, 16),
     "models": (9_650, 61),
     "notebook": (250, 2),
-    "ports": (1_270, 8),
+    "ports": (1_350, 8),
     "project": (4_150, 23),
     "readers": (800, 5),
     "runtime": (4_680, 17),
     "server": (23_000, 117),
     "telemetry": (1_130, 8),
-    "testing": (5_860, 27),
+    "testing": (6_050, 28),
     "tools": (16_250, 85),
     "windlass": (1_790, 9),
 }

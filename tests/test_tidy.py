@@ -58,7 +58,6 @@ SMALL_MODULES = {
     # A command of the command line is a module, which is imported when the command is run.
     "windlass.cli.acp",
     "windlass.cli.completion",
-    "windlass.cli.migrate",
 }
 
 # Written with character classes, so that the patterns do not find themselves.

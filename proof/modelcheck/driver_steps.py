@@ -52,10 +52,12 @@ from windlass.core.moves import (
     TakeSteering,
     WaitForAnswers,
 )
+from windlass.core.session_summary import row_of
 from windlass.core.setup import digest
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask
 from windlass.journals.codec import check_order
+from windlass.journals.work_rules import needs_work
 
 Step: TypeAlias = ModelStep[WorldState]
 NextPlace = DriverPlace | Literal["let go"]
@@ -115,7 +117,8 @@ class DriverSteps:
     def _look_for_work(self) -> Iterator[Step]:
         """A sweep, a worker and `drive` use the one rule, and the lease decides between them."""
         world = self._world
-        if not self._is_needed(self._log[world.log].state):
+        session = self._log[world.log].state
+        if not self._is_needed(session) or not self._has_work(session):
             return
         if world.rewound != NOBODY and self._bug != "rewound_run_resumed":
             return  # It is in doubt: it cannot be leased.
@@ -154,15 +157,29 @@ class DriverSteps:
         return claimed.with_driver(1 - self._me, other)
 
     def _is_needed(self, session: State) -> bool:
-        world = self._world
         if session.is_paused and self._bug == "sweep_ignores_mail_of_paused":
             return False
         if session.is_paused and self._bug == "sweep_drives_paused":
             return True
-        return needs_driver(
-            session,
-            has_control_mail=bool(untaken_letters(world.control, session.mail_taken)),
-            has_prompts=bool(untaken_letters(world.prompts, session.prompts_taken)),
+        has_control, has_prompts = self._find_mail(session)
+        return needs_driver(session, has_control_mail=has_control, has_prompts=has_prompts)
+
+    def _has_work(self, session: State) -> bool:
+        """Return whether the session has a row of work: a look sees nothing else."""
+        if session.is_paused and self._bug == "sweep_drives_paused":
+            return True
+        row = row_of(session)
+        has_control, has_prompts = self._find_mail(session)
+        if self._bug == "no_work_for_mail_of_waiting" and row.state == "waiting":
+            has_control = False
+        return needs_work(row, has_control=has_control, has_prompts=has_prompts)
+
+    def _find_mail(self, session: State) -> tuple[bool, bool]:
+        """Return whether control messages wait, and whether prompts do."""
+        world = self._world
+        return (
+            bool(untaken_letters(world.control, session.mail_taken)),
+            bool(untaken_letters(world.prompts, session.prompts_taken)),
         )
 
     def _free_lease(self) -> WorldState:

@@ -23,4 +23,5 @@ PlantedBug = Literal[
     "prompt_left_behind",
     "rewound_run_resumed",
     "rewound_run_not_paused",
+    "no_work_for_mail_of_waiting",
 ]

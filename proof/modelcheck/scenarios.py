@@ -113,6 +113,9 @@ PLANTED: Mapping[PlantedBug, Scenario] = {
     "accepted_beside_a_driver": Scenario(
         has_call=False, posters=((("prompt",),),), bug="accepted_beside_a_driver"
     ),
+    "no_work_for_mail_of_waiting": Scenario(
+        asks=True, posters=((("allow",),),), bug="no_work_for_mail_of_waiting"
+    ),
     "prompt_left_behind": Scenario(
         is_queued=True, has_call=False, posters=((("cancel",),),), bug="prompt_left_behind"
     ),

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 import windlass
 from windlass import Agent, Ask, ConfigError, RunResumed, RunStarted, TextPart, tool
-from windlass.agent import work_items
 from windlass.core.events import MailRefused, RunContinued, RunPaused, RunReleased
 from windlass.core.fold.run import fold
 from windlass.core.mail import CancelMail, PromptMail
@@ -229,11 +228,11 @@ async def test_a_question_that_nobody_answered_in_time_is_denied_by_a_sweep(
     assert fold("other", await journal.read("other")).is_waiting
 
 
-async def test_a_waiting_session_is_read_once_while_nothing_changes(
+@pytest.mark.contract("F8")
+async def test_a_waiting_session_is_not_read_until_its_question_expires(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look costs a page of rows. All pages get their turn."""
-    monkeypatch.setattr(work_items, "WAITING_AT_ONCE", 2)
+    """F8: a look costs nothing for what waits."""
     journal = MemoryJournal()
     for number in range(5):
         await left_waiting(journal, clock, f"s{number}")
@@ -249,9 +248,9 @@ async def test_a_waiting_session_is_read_once_while_nothing_changes(
     agent = make_agent(journal, *replies, gate=FixedGate(Ask("May I?")), clock=clock)
     for _ in range(9):
         assert (await agent.sweep()).driven == ()
-    assert sorted(reads) == [f"s{number}" for number in range(5)]
+    assert reads == []
     await asyncio.sleep(EXPIRES_S + 1)
-    driven = [name for _ in range(4) for name in (await agent.sweep()).driven]
+    driven = (await agent.sweep()).driven
     assert sorted(driven) == [f"s{number}" for number in range(5)]
 
 

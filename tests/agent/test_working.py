@@ -1,7 +1,7 @@
 """Workers: what nobody drives is driven, within bounds, by whoever looks next."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -9,29 +9,33 @@ import pytest
 
 import windlass
 from windlass import Agent, ConfigError, RaisedLimits, tool
-from windlass.agent import working as working_module
-from windlass.agent.work_items import WorkItem, take_turns
+from windlass.agent import work_items
+from windlass.agent.work_items import WorkItem, deal_places
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.core.events import RunEnded, RunResumed
 from windlass.core.fold.run import fold
 from windlass.core.messages import ToolResults
 from windlass.core.view import Prompt
+from windlass.journals import work_rules
 from windlass.journals.memory import MemoryJournal
+from windlass.ports import WorkLane, WorkWanted
+from windlass.ports import fleet as ports_work
 from windlass.testing import PowerCut, PowerCutJournal, ScriptedModel, VirtualClock, call, say
 
 
 class Gauge:
     """Counts how many calls run, and how many ran at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, both: "Gauge | None" = None) -> None:
         self.now = 0
         self.most = 0
+        self._both = both
 
     async def work(self) -> str:
         """Work for a while."""
         self.now += 1
         self.most = max(self.most, self.now)
-        await asyncio.sleep(1)
+        await (self._both.work() if self._both is not None else asyncio.sleep(1))
         self.now -= 1
         return "done"
 
@@ -95,7 +99,8 @@ async def test_a_worker_drives_no_more_than_its_limits() -> None:
 
 async def test_no_caller_and_no_agent_gets_all_of_a_worker() -> None:
     journal = MemoryJournal()
-    gauges = {name: Gauge() for name in ("clerk", "cook")}
+    both = Gauge()
+    gauges = {name: Gauge(both) for name in ("clerk", "cook")}
     agents = {name: make_agent(journal, gauge, name) for name, gauge in gauges.items()}
     handles = [
         await agents[name].start(f"Go {at}.", caller=f"caller {at % 2}", drive=False)
@@ -106,7 +111,7 @@ async def test_no_caller_and_no_agent_gets_all_of_a_worker() -> None:
         for handle in handles:
             assert (await handle.result()).text == "Done."
     assert [gauge.most <= 3 for gauge in gauges.values()] == [True, True]
-    assert sum(gauge.most for gauge in gauges.values()) <= 4
+    assert both.most <= 4
 
 
 async def test_no_provider_gets_more_runs_than_it_may_have() -> None:
@@ -153,14 +158,44 @@ async def test_an_agent_at_its_limit_keeps_no_other_waiting() -> None:
 
 @pytest.mark.contract("F7")
 def test_the_caller_with_the_fewest_runs_comes_next() -> None:
-    """F7: of one caller, the most urgent first, then the oldest."""
-    items = [
-        *(WorkItem(f"a{at}", "clerk", "alpha", priority=at) for at in range(3)),
-        WorkItem("b0", "clerk", "beta"),
-        WorkItem("b1", "clerk", "beta"),
-    ]
+    """F7: what was begun first, then callers in turn, then the most urgent, then the oldest."""
+    alpha = WorkLane("clerk", "alpha", is_begun=False, priority=9, since=1.0)
+    beta = WorkLane("clerk", "beta", is_begun=False, since=2.0)
+    gamma = WorkLane("clerk", "gamma", is_begun=False, since=3.0)
+    left = WorkLane("clerk", "alpha", is_begun=True, since=4.0)
     driving = [WorkItem("b", "clerk", "beta")]
-    assert [item.session for item in take_turns(items, driving)] == ["a2", "a1", "b0", "a0", "b1"]
+
+    def deal(*lanes: WorkLane, places: int, most: int = 99) -> dict[WorkLane, int]:
+        def has_room(item: WorkItem, more: Sequence[WorkItem]) -> bool:
+            return [one.caller for one in (*driving, *more)].count(item.caller) < most
+
+        return dict(deal_places(lanes, driving, places, has_room))
+
+    assert deal(beta, gamma, alpha, places=1) == {alpha: 1}
+    assert deal(beta, gamma, alpha, places=2) == {alpha: 1, gamma: 1}
+    assert deal(beta, gamma, alpha, places=5) == {alpha: 2, beta: 1, gamma: 2}
+    assert deal(beta, gamma, alpha, left, places=2) == {left: 2}
+    assert deal(beta, gamma, alpha, left, places=9, most=1) == {left: 1, gamma: 1}
+    assert deal(places=3) == {}
+
+
+@pytest.mark.contract("F7")
+async def test_more_callers_than_a_look_lists_all_get_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F7: the next look begins behind the callers of this one."""
+    for module in (ports_work, work_rules, work_items):
+        monkeypatch.setattr(module, "LANES_MAX", 3)
+    journal = MemoryJournal()
+    gauge = Gauge()
+    agent = make_agent(journal, gauge)
+    for at in range(10):
+        for _ in range(3):
+            await agent.start("Go.", caller=f"caller {at}", drive=False)
+    async with working(make_agent(journal, gauge), runs=10, runs_per_caller=1):
+        await wait_until(lambda: gauge.now == 10)
+        found = await journal.sessions(state="open", limit=100)
+        assert len({one.caller for one in found}) == 10
 
 
 @pytest.mark.contract("F1")
@@ -298,11 +333,8 @@ async def test_a_message_to_a_run_that_waits_brings_a_worker() -> None:
 
 
 @pytest.mark.contract("F3")
-async def test_messages_for_other_agents_do_not_hide_those_for_this_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_messages_for_other_agents_do_not_hide_those_for_this_one() -> None:
     """F3: older messages that another worker must take do not fill the list for ever."""
-    monkeypatch.setattr(working_module, "CANDIDATES_MIN", 2)
     journal = MemoryJournal()
     gauge = Gauge()
     for number in range(6):
@@ -320,16 +352,16 @@ async def test_a_worker_waits_for_a_journal_that_is_away(
     gauge = Gauge()
     agent = make_agent(journal, gauge)
     handle = await agent.start("Go.", session="s", drive=False)
-    list_mailed = journal.list_mailed
-    tries: list[int] = []
+    list_work = journal.list_work
+    tries: list[float] = []
 
-    async def fail_twice(limit: int = 100) -> Any:
-        tries.append(limit)
+    async def fail_twice(wanted: WorkWanted) -> Any:
+        tries.append(wanted.now)
         if len(tries) <= 2:
             raise windlass.JournalFailed("the server cannot be reached")
-        return await list_mailed(limit)
+        return await list_work(wanted)
 
-    monkeypatch.setattr(journal, "list_mailed", fail_twice)
+    monkeypatch.setattr(journal, "list_work", fail_twice)
     async with working(make_agent(journal, gauge)):
         assert (await handle.result()).text == "Done."
     assert len(tries) > 2

@@ -141,7 +141,8 @@ async def test_a_cancel_in_the_engine_cancels_the_run(tmp_path: Path, *, is_wait
 async def test_a_cancel_before_a_run_begins_refuses_its_prompt(tmp_path: Path) -> None:
     """Nobody revives what was cancelled while it waited for a worker.
 
-    A worker may also begin the run before it hears of the cancel, and then cancels it.
+    A worker may also begin the run before it hears of the cancel, and then cancels it. The reason
+    is recorded only by a driver, which knows the secrets of the agent.
     """
     agent = make_agent(Bench())
     async with open_fleet(tmp_path) as fleet:

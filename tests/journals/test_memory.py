@@ -20,6 +20,7 @@ from windlass.testing import (
     SharedBudgetsConformance,
     SharedQuotaConformance,
     SharedRecordsConformance,
+    WorkConformance,
 )
 from windlass.testing.journals import append_facts, row_for
 from windlass.testing.samples import facts_of_every_kind, note_facts
@@ -33,6 +34,7 @@ class TestMemoryJournal(
     SharedBudgetsConformance,
     SharedQuotaConformance,
     SharedRecordsConformance,
+    WorkConformance,
     SessionCatalogConformance,
     LiveChannelConformance,
     MailboxConformance,

@@ -20,6 +20,7 @@ from windlass.testing.leases import AppendSignalsConformance, SessionLeasesConfo
 from windlass.testing.live import LiveChannelConformance
 from windlass.testing.mailbox import MailboxConformance
 from windlass.testing.shared_records import SharedQuotaConformance, SharedRecordsConformance
+from windlass.testing.work import WorkConformance
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +72,10 @@ class TestQuotas(OnPostgres, SharedQuotaConformance):
 
 class TestListing(OnPostgres, SessionCatalogConformance):
     pass
+
+
+class TestWork(OnPostgres, WorkConformance):
+    """F1, F7, F8."""
 
 
 class TestMail(MailboxConformance):

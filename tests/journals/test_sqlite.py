@@ -40,6 +40,7 @@ from windlass.testing import (
     SharedBudgetsConformance,
     SharedQuotaConformance,
     SharedRecordsConformance,
+    WorkConformance,
 )
 from windlass.testing.journals import append_error, append_facts, start_append
 from windlass.testing.samples import facts_of_every_kind, note_facts, number_facts
@@ -58,6 +59,7 @@ class TestSqliteJournal(
     SharedBudgetsConformance,
     SharedQuotaConformance,
     SharedRecordsConformance,
+    WorkConformance,
     SessionCatalogConformance,
     LiveChannelConformance,
     MailboxConformance,

@@ -22,6 +22,7 @@ from windlass.journals import upgrades
 from windlass.journals.postgres import schema as postgres_schema
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.journals.sqlite import queries
+from windlass.journals.sqlite import queries as sqlite_queries
 from windlass.journals.sqlite import schema as sqlite_schema
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.journals.sqlite.open_files import FRAME_HEADER_BYTES
@@ -230,6 +231,31 @@ async def test_the_version_before_shares_a_database_during_the_upgrade(tmp_path:
             await append_facts(journal, "both", [pause])
     errors = await run_older(dsn, "both", 1)
     assert "its format is version 2, and this Windlass knows 1" in errors
+
+
+def test_an_upgrade_can_be_done_in_parts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """J11: each call continues with the rest, and says how far it is."""
+    monkeypatch.setattr(sqlite_queries, "ROWS_AT_ONCE", 2)
+
+    async def fill() -> None:
+        with SqliteJournal(path) as journal:
+            for at in range(6):
+                await append_facts(journal, f"more {at}", note_facts(1, 2))
+
+    asyncio.run(fill())
+
+    def run_migrate(*options: str) -> str:
+        return CliRunner().invoke(migrate, ["--journal", str(path), *options]).output
+
+    with version_2():
+        output = run_migrate("--sessions", "3", "--finish")
+        assert "2 of 7 sessions" in output
+        assert "4 of 7 sessions" in output
+        assert "3 sessions must still be brought up to date" in output
+        assert "2 of 3 sessions" in run_migrate("--sessions", "2")
+        output = run_migrate("--finish")
+        assert "1 of 1 sessions" in output
+        assert "The journal is up to date" in output
 
 
 def test_the_command_says_where_the_upgrade_stands(path: Path) -> None:

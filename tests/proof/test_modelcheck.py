@@ -77,6 +77,7 @@ FINDINGS = [
     ("prompt_left_behind", "a message is never taken"),
     ("rewound_run_resumed", "the effect of one call happened twice"),
     ("rewound_run_not_paused", "the effect of one call happened twice"),
+    ("no_work_for_mail_of_waiting", "a message is never taken"),
 ]
 """The planted bugs, and the rule that each of them breaks."""
 

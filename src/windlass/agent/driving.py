@@ -13,7 +13,6 @@ from windlass.agent.child_sessions import plan_nested_undo
 from windlass.agent.control import resume, wait_for_change
 from windlass.agent.openings import RunOpenings, RunTask
 from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
-from windlass.agent.work_items import find_expiry
 from windlass.core.decide.undoing import plan_undo
 from windlass.core.errors import ForOperator, NothingToDo, RunUnfinished, SessionBusy
 from windlass.core.events import Event, Fact, RunPaused, RunReleased, RunSuspended
@@ -22,6 +21,7 @@ from windlass.core.fold.run import fold
 from windlass.core.limits import Limits
 from windlass.core.mail import Letter, PromptMail
 from windlass.core.result import RunResult, build_result
+from windlass.core.session_summary import find_expiry
 from windlass.core.state import State
 from windlass.logs import get_logger
 from windlass.ports import Watcher

@@ -9,7 +9,7 @@ resumed.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypedDict
@@ -21,7 +21,7 @@ from windlass.agent.child_sessions import read_progress_below
 from windlass.agent.driving import SessionDriver
 from windlass.agent.folder_watch import LOOKS, WAIT_S, FolderWatch
 from windlass.agent.runs import LiveRuns
-from windlass.agent.work_items import BACKLOG_SEEN, ExpiredQuestions, describe_mailed
+from windlass.agent.work_items import deal_places
 from windlass.core.errors import (
     NothingToDo,
     SessionBusy,
@@ -39,13 +39,13 @@ from windlass.core.events import (
 )
 from windlass.core.fold.phases import find_fruitless
 from windlass.core.fold.run import fold
-from windlass.core.session_summary import SessionSummary
 from windlass.core.state import State
 from windlass.logs import get_logger
-from windlass.ports import Journal
+from windlass.ports import Journal, WorkWanted
 
 BACKOFF_MIN_S = 1.0
 BACKOFF_MAX_S = 300.0
+CLAIM_TRIES = 3
 SWEEPER = "the sweep"
 AcceptsStart = Callable[[RunStarted], bool]
 VisitOutcome = Literal["driven", "busy", "parked", "failed", "skipped"]
@@ -109,7 +109,6 @@ class Sweeper:
         self._sessions = sessions
         self._troubles: dict[str, _Trouble] = {}
         world = runs.world
-        self._expired_questions = ExpiredQuestions(world.journal, world.agent)
         self._folder_watch = FolderWatch(world.journal, world.clock, world.folders)
 
     @property
@@ -127,18 +126,26 @@ class Sweeper:
     ) -> SweepReport:
         """Drive up to `limit` sessions that need it, `at_once` at a time."""
         sorted_names = _Sorted()
-        slots = asyncio.Semaphore(at_once)
+        seen: set[str] = set()
+        clock = self._runs.world.clock
+        claiming = asyncio.Lock()
 
-        async def visit(session: str) -> None:
-            async with slots:
-                clock = self._runs.world.clock
+        async def work() -> None:
+            while True:
                 # Many sweepers that wake together must not all try the same session first.
                 await clock.sleep(jitter_s * clock.random_fraction())
-                where = await self.visit(session, tries_max, accepts)
+                async with claiming:
+                    session = await self._claim_next(seen) if len(seen) < limit else None
+                    if session is None:
+                        return
+                    seen.add(session)
+                try:
+                    where = await self.visit(session, tries_max, accepts)
+                finally:
+                    self._journal.release_work(session)
                 getattr(sorted_names, where).append(session)
 
-        names = await self._list_candidates(limit)
-        await asyncio.gather(*(visit(session) for session in names))
+        await asyncio.gather(*(work() for _ in range(at_once)))
         return SweepReport(
             driven=tuple(sorted_names.driven),
             busy=tuple(sorted_names.busy),
@@ -151,38 +158,26 @@ class Sweeper:
         """Return what the facts of a session add up to."""
         return await self._runs.read_state(session)
 
-    async def _list_candidates(self, limit: int) -> list[str]:
-        """Return root sessions that may need a driver, those with messages first."""
-        names = await self._list_mailed(limit)
-        names += [each.session for each in await self.list_undriven(limit)]
-        return list(dict.fromkeys(names))[:limit]
-
-    async def _list_mailed(self, limit: int) -> list[str]:
-        """Return up to `limit` sessions with messages that this agent may take, the oldest first.
-
-        Those of other agents, and those that are driven, must not hide what comes after them.
-        """
-        own = self._runs.world.agent
-        names: list[str] = []
-        for session in await self._journal.list_mailed(BACKLOG_SEEN):
-            item = await describe_mailed(self._journal, session, own)
-            if item is not None and item.agent == own:
-                names.append(session)
-            if len(names) >= limit:
-                break
-        return names
-
-    async def list_undriven(self, limit: int) -> list[SessionSummary]:
-        """Return root sessions of this agent that need a driver.
-
-        Either their driver is gone, or a question has expired. Each call inspects some more of the
-        waiting sessions.
-        """
-        journal = self._journal
+    async def _claim_next(self, seen: Collection[str]) -> str | None:
+        """Lease the next session that needs a driver, except these; None if there is none."""
         world = self._runs.world
-        expired = await self._expired_questions.find(world.clock.now())
-        abandoned = await journal.list_abandoned(agent=world.agent, parent="", limit=limit)
-        return [*expired, *abandoned]
+        # A sweep need not come again, so its first look asks who has died.
+        is_first = not seen
+        wanted = WorkWanted([world.agent], world.clock.now(), seen, checks_drivers=is_first)
+        # Another worker may be faster, and then the next look shows what is left.
+        for _ in range(CLAIM_TRIES):
+            lanes = await self._journal.list_work(wanted)
+            shares = deal_places(lanes, (), 1, lambda _item, _more: True)
+            if not shares:
+                break
+            for work in await self._journal.claim_work(wanted, shares):
+                return work.session
+        return None
+
+    def find_rest(self, session: str) -> float:
+        """Return until when a session is left alone, because it could not be driven."""
+        trouble = self._troubles.get(session)
+        return 0.0 if trouble is None else trouble.not_before
 
     async def visit(
         self,

@@ -7,9 +7,8 @@ moment, and the next look of another one finds what it left.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
@@ -18,26 +17,23 @@ from windlass.agent.agent import Agent
 from windlass.agent.folder_watch import WAIT_S, StoreBeat
 from windlass.agent.options import parts_of
 from windlass.agent.sweeping import AcceptsStart
-from windlass.agent.work_items import BACKLOG_SEEN, WorkItem, describe_mailed, take_turns
-from windlass.core.errors import ConfigError, JournalCorrupt, WindlassError
+from windlass.agent.work_items import WorkItem, deal_places, find_caller, find_next_place
+from windlass.core.errors import ConfigError, WindlassError
 from windlass.core.limits import check_numbers
-from windlass.core.session_summary import sort_sessions
 from windlass.logs import get_logger
-from windlass.ports import Clock, Journal
+from windlass.ports import Clock, Journal, WorkLane, WorkWanted
 
 BEGUN_MAX = 8
 """How many sessions a look begins. More wait for the next look, which comes soon, or for that of
 another worker: otherwise the first to look would take all the runs of a worker that died."""
 SOON = 0.1
 """The part of the usual pause after which a worker looks again that has left something."""
-DESCRIBED_MIN = 16
-"""How many sessions with messages a look gets to know at least."""
-CANDIDATES_MIN = 100
-"""How many sessions a look asks for at least: some of them may be driven elsewhere by now."""
 REST_S = 1.0
 """How long a session is left alone that this worker can do nothing for."""
-FOREIGN_REST_S = 10.0
-"""How long a session is left alone whose messages are for agents of other workers."""
+PLACED_REST_S = 10.0
+"""How long a session is left alone that the engine sees to."""
+PLACING_S = 2.0
+"""How long the engine has to place a session before a look sees to it."""
 JITTER = 0.5
 """The part of the pause between two looks that is random, so that workers do not keep in step."""
 _log = get_logger(__name__)
@@ -67,6 +63,11 @@ class WorkLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 class WorkPlacer(Protocol):
     """Decides, in addition to the journal, where sessions are driven: an engine with queues."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the engine is there to place sessions."""
+        ...
 
     async def place(self, item: WorkItem) -> bool:
         """Have the engine see to a session with messages; return whether it will be driven."""
@@ -105,10 +106,10 @@ class SessionWorker:
         self._placer = placer
         self._driving: dict[str, tuple[WorkItem, asyncio.Task[Any]]] = {}
         self._rest_until: dict[str, float] = {}
-        self._backlog: dict[str, WorkItem] = {}
-        """Sessions with messages that did not fit yet."""
         self._left_some = False
-        """The last look began as many sessions as it may, so there may be more to do."""
+        """The last look began some sessions, so there may be more to do."""
+        self._looked_behind = ""
+        """The caller behind whom the next look begins."""
         self._woken = asyncio.Event()
         self._beats = self._make_beats()
 
@@ -136,8 +137,7 @@ class SessionWorker:
         """Return a session as work of an agent; its caller is read only if callers have limits."""
         if self._limits.runs_per_caller is None:
             return WorkItem(session, agent, "")
-        found = await describe_mailed(self._journal, session, agent)
-        return WorkItem(session, agent, found.caller if found is not None else "")
+        return WorkItem(session, agent, await find_caller(self._journal, session))
 
     def wake(self) -> None:
         """Look for work at once."""
@@ -160,19 +160,11 @@ class SessionWorker:
 
     async def look(self) -> int:
         """Begin to drive sessions without a driver, as far as there is room. Returns how many."""
-        begun = 0
-        self._left_some = False
-        async for item in self._find_work():
-            if not self.has_room(item):
-                continue
-            # What is not begun stays known, so that the next look gets to know others.
-            self._backlog.pop(item.session, None)
+        items = await self._claim_work()
+        for item in items:
             self.begin(item, self._visit(item))
-            begun += 1
-            self._left_some = begun >= BEGUN_MAX
-            if self._left_some or len(self._driving) >= self._limits.runs:
-                break
-        return begun
+        self._left_some = bool(items) and len(self._driving) < self._limits.runs
+        return len(items)
 
     def begin(self, item: WorkItem, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Do some work for a session as one of the runs of this worker, which `stop` cancels."""
@@ -217,27 +209,39 @@ class SessionWorker:
         self._woken.clear()
 
     async def _visit(self, item: WorkItem) -> None:
-        placer = self._placer
         try:
-            if placer is not None and item.has_mail and await placer.place(item):
-                self._rest_until[item.session] = self._clock.now() + REST_S
-                return
-            sweeper = self._agents[item.agent].sweeper
-            limits = self._limits
-            outcome = await sweeper.visit(
-                item.session, limits.tries_max, self._accepts, limits.workspace_wait_s
-            )
-            if outcome == "skipped":
-                self._rest_until[item.session] = self._clock.now() + REST_S
-            elif placer is not None and outcome == "driven":
-                await placer.note_visit(item)
+            await self._drive(item)
         except WindlassError as error:
             _log.warning("session %s cannot be driven: %s", item.session, error)
+        finally:
+            self._journal.release_work(item.session)
 
-    def has_room(self, item: WorkItem) -> bool:
-        """Return whether this worker, the agent and the caller may have one more run here."""
+    async def _drive(self, item: WorkItem) -> None:
+        placer = self._placer
+        now = self._clock.now()
+        if placer is not None and item.has_mail and await placer.place(item):
+            self._rest_until[item.session] = now + PLACED_REST_S
+            return
+        sweeper = self._agents[item.agent].sweeper
         limits = self._limits
-        if len(self._driving) >= limits.runs:
+        outcome = await sweeper.visit(
+            item.session, limits.tries_max, self._accepts, limits.workspace_wait_s
+        )
+        if outcome in ("skipped", "failed"):
+            # What cannot be driven here must not hide what comes after it.
+            rest = max(self._clock.now() + REST_S, sweeper.find_rest(item.session))
+            self._rest_until[item.session] = rest
+        elif placer is not None and outcome == "driven":
+            await placer.note_visit(item)
+
+    def has_room(self, item: WorkItem, more: Sequence[WorkItem] = ()) -> bool:
+        """Return whether this worker, the agent and the caller may have one more run here.
+
+        `more` is what it has already decided to drive besides.
+        """
+        limits = self._limits
+        driving = (*self.driving, *more)
+        if len(driving) >= limits.runs:
             return False
         rules: tuple[tuple[int | None, Callable[[WorkItem], str]], ...] = (
             (limits.runs_per_agent, lambda each: each.agent),
@@ -246,61 +250,38 @@ class SessionWorker:
         )
         for most, group_of in rules:
             if most is not None:
-                groups = Counter(map(group_of, self.driving))
+                groups = Counter(map(group_of, driving))
                 if groups[group_of(item)] >= most:
                     return False
         return True
 
     def _find_provider(self, item: WorkItem) -> str:
         """Return the provider whose model the agent of a session asks first."""
-        return parts_of(self._agents[item.agent]).setup.model.name.partition(":")[0]
+        agent = self._agents.get(item.agent) or next(iter(self._agents.values()))
+        return parts_of(agent).setup.model.name.partition(":")[0]
 
-    async def _find_work(self) -> AsyncGenerator[WorkItem]:
-        """Yield sessions that may need a driver.
-
-        Runs that were begun come first: a backlog of new prompts must not hold up those of a
-        worker that died. Then those with messages.
-        """
-        room = self._limits.runs - len(self._driving)
-        limit = max(CANDIDATES_MIN, 2 * room)
+    async def _claim_work(self) -> list[WorkItem]:
+        """Lease sessions that need a driver, as far as there is room, and return them."""
+        places = min(BEGUN_MAX, self._limits.runs - len(self._driving))
+        if places <= 0:
+            return []
         now = self._clock.now()
         self._rest_until = {name: at for name, at in self._rest_until.items() if at > now}
-        seen = {*self._driving, *self._rest_until}
-        if room <= 0:
-            # There is time to get to know what waits: the most urgent of it comes next.
-            await self._list_mailed(seen, DESCRIBED_MIN)
-            return
-        found = [await agent.sweeper.list_undriven(limit) for agent in self._agents.values()]
-        undriven = sort_sessions(chain.from_iterable(found))
-        for summary in undriven:
-            if summary.session not in seen:
-                seen.add(summary.session)
-                yield WorkItem(summary.session, summary.agent, summary.caller)
-        # Describing takes some queries each, so a look describes little more than it can begin.
-        described = min(limit, max(DESCRIBED_MIN, 2 * room))
-        for item in await self._list_mailed(seen, described):
-            yield item
+        without = {*self._driving, *self._rest_until}
+        wanted = WorkWanted([*self._agents], now, without, self._looked_behind)
+        lanes = await self._journal.list_work(wanted)
+        self._looked_behind = find_next_place(lanes)
+        lanes = [lane for lane in lanes if self._is_ours(lane, now)]
+        shares = deal_places(lanes, self.driving, places, self.has_room)
+        if not shares:
+            return []
+        any_agent = next(iter(self._agents))
+        claimed = await self._journal.claim_work(wanted, shares)
+        return [WorkItem.of_claimed(work, any_agent) for work in claimed]
 
-    async def _list_mailed(self, seen: set[str], limit: int) -> list[WorkItem]:
-        """Return sessions with messages for these agents, the callers in turn.
-
-        At most `limit` are described again: the rest waits for the next look.
-        """
-        names = await self._journal.list_mailed(BACKLOG_SEEN + len(seen))
-        self._backlog = {name: self._backlog[name] for name in names if name in self._backlog}
-        unknown = [name for name in names if name not in seen and name not in self._backlog]
-        for session in unknown[:limit]:
-            try:
-                item = await describe_mailed(self._journal, session, next(iter(self._agents)))
-            except JournalCorrupt as error:
-                # One that is damaged must not keep the others from being found.
-                _log.error("session %s is damaged and left out: %s", session, error)
-                self._rest_until[session] = self._clock.now() + FOREIGN_REST_S
-                continue
-            if item is not None and item.agent in self._agents:
-                self._backlog[session] = item
-            elif item is not None:
-                # What is left alone must not hide what comes after it.
-                self._rest_until[session] = self._clock.now() + FOREIGN_REST_S
-        known = self._backlog.keys() - seen
-        return take_turns([self._backlog[name] for name in names if name in known], self.driving)
+    def _is_ours(self, lane: WorkLane, now: float) -> bool:
+        """Return whether a look takes from a lane what an engine may be about to place."""
+        placer = self._placer
+        if placer is None or lane.is_begun or not placer.is_connected:
+            return True
+        return lane.since < now - PLACING_S

@@ -21,26 +21,44 @@ UNFINISHED_CODE = 1
 @click.option(
     "--finish", is_flag=True, help="Finish: older versions refuse the journal afterwards."
 )
-def migrate(place: str, check: bool, finish: bool) -> None:
+@click.option(
+    "--sessions",
+    type=click.IntRange(min=1),
+    help="Stop after about so many sessions; the next call continues with the rest.",
+)
+def migrate(place: str, check: bool, finish: bool, sessions: int | None) -> None:
     """Bring a journal that an older version made up to date, while others use it.
 
     Programs of the previous version can keep using the journal. When all of them are stopped or
-    upgraded, run it again with --finish to enable everything that this version can do.
+    upgraded, run it again with --finish to enable everything that this version can do. A few
+    sessions are done at a time, so it can be interrupted: the next call continues with the rest.
     """
     if check and finish:
         raise ConfigError("give --check or --finish, not both: --check changes nothing")
-    status = run_on_journal(place, partial(_migrate, check=check, finish=finish))
+    if check and sessions is not None:
+        raise ConfigError("give --check or --sessions, not both: --check changes nothing")
+    work = _check if check else partial(_migrate, finish=finish, limit=sessions)
+    status = run_on_journal(place, work)
     click.echo(_describe(status))
     if check and (not status.is_finished or status.sessions_left):
         sys.exit(UNFINISHED_CODE)
 
 
-async def _migrate(journal: ManagedJournal, *, check: bool, finish: bool) -> UpgradeStatus:
+async def _check(journal: ManagedJournal) -> UpgradeStatus:
     if not isinstance(journal, UpgradableJournal):
         return UpgradeStatus(0, is_finished=True)
-    if check:
-        return await journal.upgrade_status()
-    return await journal.migrate(finish=finish)
+    return await journal.upgrade_status()
+
+
+async def _migrate(journal: ManagedJournal, *, finish: bool, limit: int | None) -> UpgradeStatus:
+    before = await _check(journal)
+    if not isinstance(journal, UpgradableJournal):
+        return before
+
+    def show(done: int) -> None:
+        click.echo(f"{done:,} of {max(done, before.sessions_left):,} sessions", err=True)
+
+    return await journal.migrate(finish=finish, limit=limit, on_progress=show)
 
 
 def _describe(status: UpgradeStatus) -> str:

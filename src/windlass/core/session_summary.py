@@ -87,6 +87,8 @@ class SessionSummary(msgspec.Struct, frozen=True):
     """The last driver released the run without ending it."""
     tags: Mapping[str, str] = {}
     """What the starter of the last run called it: keys and values of their own."""
+    due: float | None = None
+    """When a driver must come although the run waits: its first question expires then."""
 
     def has_state_of(self, other: "SessionSummary") -> bool:
         """Return whether only fields that every append may change differ."""
@@ -101,6 +103,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
             and self.parent == other.parent
             and self.title == other.title
             and self.tags == other.tags
+            and self.due == other.due
         )
 
     def follow(self, before: "SessionSummary") -> "SessionSummary":
@@ -145,7 +148,18 @@ def row_of(state: State) -> SessionSummary:
         pause=run.pause.cause if run and run.pause else "",
         released=run is not None and run.is_released,
         tags=run.context.get(TAGS_KEY, NO_TAGS) if run else NO_TAGS,
+        due=find_expiry(state) if shown == "waiting" else None,
     )
+
+
+def find_expiry(state: State) -> float | None:
+    """Return when the first open question of a run or its sub-agents expires; None if none does."""
+    calls = state.step_calls
+    times = [call.question.expires_at for call in calls if call.question is not None]
+    for call in calls:
+        if call.waits_for is not None:
+            times += [question.expires_at for question in call.waits_for.questions]
+    return min((at for at in times if at is not None), default=None)
 
 
 def _add_up(state: State) -> tuple[int, Decimal | None]:

@@ -41,7 +41,7 @@ from windlass.journals.record_set import (
     ShareSet,
 )
 from windlass.journals.wording import session_busy_error, session_missing_error
-from windlass.ports.fleet import FleetRows
+from windlass.ports.fleet import ClaimedWork, FleetRows, WorkLane, WorkWanted
 from windlass.ports.journals import FactStore, GivenJournal, Journal
 from windlass.ports.records import ProvenAnswers, RecordProblem, SharedRecord, Tombstone
 
@@ -217,6 +217,19 @@ class CompletedJournal:
         """Raise ConfigError: such a store does not list its sessions."""
         del limit
         self._refuse(CANNOT_LIST)
+
+    async def list_work(self, wanted: WorkWanted) -> Sequence[WorkLane]:
+        """Raise ConfigError: such a store does not list its sessions."""
+        del wanted
+        self._refuse(CANNOT_LIST)
+
+    async def claim_work(self, wanted: WorkWanted, shares: object) -> Sequence[ClaimedWork]:
+        """Raise ConfigError: such a store does not list its sessions."""
+        del wanted, shares
+        self._refuse(CANNOT_LIST)
+
+    def release_work(self, session: str) -> None:
+        """Do nothing: such a store has no work to claim."""
 
     async def read_fleet(self) -> FleetRows:
         """Raise ConfigError: such a store does not list its sessions."""

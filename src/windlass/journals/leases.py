@@ -86,16 +86,35 @@ class LeaseTable:
 
     def __init__(self) -> None:
         self._held: dict[str, HeldLease] = {}
+        self._claimed: dict[str, HeldLease] = {}
+        """Those that were claimed as work, until a driver asks for them."""
         # Event loops in several threads may share a journal.
         self._mutex = Lock()
 
     def acquire(self, session: str) -> HeldLease:
         """Take the lease of a session; raises SessionBusy at once if a live driver has it."""
         with self._mutex:
+            if session in self._claimed:
+                return self._claimed.pop(session)
             if session in self._held or not self._try_lock(session):
                 raise session_busy_error(session)
             lease = self._held[session] = HeldLease(self, session)
             return lease
+
+    def claim(self, session: str) -> bool:
+        """Take the lease of a session for who asks next; returns whether it was free."""
+        with self._mutex:
+            if session in self._held or not self._try_lock(session):
+                return False
+            self._held[session] = self._claimed[session] = HeldLease(self, session)
+            return True
+
+    def release_claim(self, session: str) -> None:
+        """Release the lease of a session that was claimed, unless a driver has asked for it."""
+        with self._mutex:
+            if self._claimed.pop(session, None) is not None:
+                del self._held[session]
+                self._unlock_session(session)
 
     def is_taken(self, session: str) -> bool:
         """Whether a live driver has the session, through this journal or another."""
@@ -149,6 +168,7 @@ class FileLeaseTable(LeaseTable):
         with self._mutex:
             self._closed = True
             self._held.clear()
+            self._claimed.clear()
             self._close_lock_file()
 
     @override
@@ -213,6 +233,7 @@ class FileLeaseTable(LeaseTable):
         # A thread of the parent may have held the old mutex, and that thread is not in the child.
         self._mutex = Lock()
         self._held.clear()
+        self._claimed.clear()
         self._close_lock_file()
 
     @classmethod

@@ -24,7 +24,6 @@ from windlass.journals.mail_rules import (
     encode_message,
     mailbox_full_error,
     no_facts_error,
-    take_turns,
 )
 from windlass.ports.fleet import CallerQueue
 
@@ -157,15 +156,19 @@ class MailBook:
         """Whether a session has messages that no fact carries."""
         return any(True for _ in self._untaken(session, facts))
 
+    def list_filled(self) -> list[str]:
+        """Return the sessions that have messages, also such that facts carry."""
+        return [session for session, mail in self._sessions.items() if mail.letters]
+
+    def list_untaken(self, session: str, facts: Sequence[Fact]) -> Sequence[Letter]:
+        """Return the messages of a session that no fact carries, those of each lane in order."""
+        return tuple(self._untaken(session, facts))
+
     def list_mailed(self, facts_of: FactsOf, limit: int) -> list[str]:
-        """Return the sessions with messages that no fact carries: the callers in turn."""
-        found: dict[str, list[tuple[float, str]]] = {}
-        for session, mail in self._sessions.items():
-            # Most mailboxes are empty, and then the facts need not be looked at.
-            waiting = list(self._untaken(session, facts_of(session))) if mail.letters else ()
-            for letter in waiting:
-                found.setdefault(caller_of(letter.message), []).append((letter.at, session))
-        return take_turns({caller: sorted(found[caller]) for caller in found}, limit)
+        """Return the sessions with messages that no fact carries, the oldest first."""
+        found = [(name, self.list_untaken(name, facts_of(name))) for name in self.list_filled()]
+        times = {name: min(letter.at for letter in each) for name, each in found if each}
+        return sorted(times, key=lambda name: (times[name], name))[:limit]
 
     def list_queues(self, facts_of: FactsOf) -> list[CallerQueue]:
         """Return how many prompts of each caller wait, and since when; the longest wait first."""

@@ -9,7 +9,7 @@ post and no append can change the row, and writes the row and the message togeth
 a question has one decision, and each person who answers receives that one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -35,6 +35,7 @@ from windlass.core.mail import (
     kind_of,
     lane_of,
 )
+from windlass.core.rate_limits import read_priority
 from windlass.core.setup import digest
 from windlass.core.text_clip import printable_line
 from windlass.core.verdicts import (
@@ -53,10 +54,7 @@ MESSAGE_BYTES_MAX = 64 * 2**20
 UNREADABLE = "this message cannot be read"
 NAME_CHARS_MAX = 500
 """Of the author and of the key of a message."""
-CALLERS_MAX = 200
-"""Callers whose sessions with messages one list has; the next list begins behind them."""
-CALLER_SESSIONS_MIN = 32
-"""Sessions of each caller that a list has at least."""
+PRIORITY_MAX = 2**63 - 1
 
 
 class MailLimits(NamedTuple):
@@ -295,23 +293,14 @@ def caller_of(message: Mail) -> str:
     return message.caller if isinstance(message, PromptMail) else ""
 
 
-def count_for_each(limit: int, callers: int) -> int:
-    """Return how many sessions of each caller a list has."""
-    return max(CALLER_SESSIONS_MIN, -(-limit // max(1, callers)))
+def agent_of(message: Mail) -> str:
+    """Return the agent that a message begins a run of; empty if any agent may."""
+    return message.agent if isinstance(message, PromptMail) else ""
 
 
-def take_turns(found: Mapping[str, Sequence[tuple[float, str]]], limit: int) -> list[str]:
-    """Return sessions that have messages: the callers in turn, and of each the oldest first.
-
-    `found` has the times and sessions of the messages of each caller, in order.
-    """
-    turns: list[tuple[int, float, str]] = []
-    seen: set[str] = set()
-    for messages in found.values():
-        place = 0
-        for at, session in messages:
-            if session not in seen:
-                seen.add(session)
-                turns.append((place, at, session))
-                place += 1
-    return [session for _, _, session in sorted(turns)[:limit]]
+def priority_of(message: Mail) -> int:
+    """Return the priority of the run that a message begins; 0 if it begins none."""
+    if not isinstance(message, PromptMail):
+        return 0
+    # As wide as a column of the databases.
+    return max(-PRIORITY_MAX, min(read_priority(message.context), PRIORITY_MAX))

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from threading import Lock
 
 from windlass.core.decide.reserving import budget_window
 from windlass.core.errors import SessionBusy, WindlassError
@@ -27,13 +26,14 @@ from windlass.core.session_summary import (
 )
 from windlass.core.verdicts import QuestionRow
 from windlass.journals.codec import RecordProblem, blob_name, check_order, first_hash, is_blob_name
-from windlass.journals.leases import HeldLease, LeaseTable
+from windlass.journals.leases import HeldLease
 from windlass.journals.live import inbox
 from windlass.journals.mail_book import MailBook, MailDraft, MailPosted, MailRemoved
 from windlass.journals.mail_rules import MailLimits, lane_name
 from windlass.journals.record_rules import ShareChange
 from windlass.journals.record_set import BudgetShares, RecordSet
 from windlass.journals.wording import MEMORY_NAME, session_missing_error
+from windlass.journals.work_rules import MemoryWork
 from windlass.ports.fleet import FleetRows
 from windlass.ports.records import ProvenAnswers, SharedRecord, Tombstone
 
@@ -41,7 +41,7 @@ HASHED_IN_LOOP_BYTES_MAX = 1_000_000
 """Longer data is hashed in a thread, so that the event loop is not blocked."""
 
 
-class MemoryJournal:
+class MemoryJournal(MemoryWork):
     """Keeps facts as Python objects. An append is complete when the call returns."""
 
     def __init__(
@@ -54,21 +54,16 @@ class MemoryJournal:
             mail_limits: how many messages may wait for a session; 1,000 for control and 100
                 prompts by default.
         """
-        self._sessions: dict[str, list[Fact]] = {}
-        self._rows: dict[str, SessionSummary] = {}
+        super().__init__(MailBook(mail_limits or MailLimits()))
         self._blobs: dict[str, dict[str, bytes]] = {}
         self._tombstones: dict[str | bytes, Tombstone] = {}
         """By the name of a deleted session, and by the hash of its first record."""
         self._shares = BudgetShares()
         self._records = RecordSet()
-        self._leases = LeaseTable()
         self._notifier = inbox.AppendNotifier()
-        self._mail = MailBook(mail_limits or MailLimits())
         self._mail_notifier = inbox.AppendNotifier()
         self._live = inbox.MemoryChannel()
         self._now = now
-        # `run_sync` may drive a session from its own thread.
-        self._mutex = Lock()
 
     @property
     def name(self) -> str:
@@ -139,8 +134,7 @@ class MemoryJournal:
             check_order(session, len(known), facts)
             known.extend(facts)
             self._sessions[session] = known
-            before = self._rows.get(session)
-            self._rows[session] = row if before is None else row.follow(before)
+            self._keep_row(session, row)
         self._notifier.notify((session,))
 
     async def lease(self, session: str) -> HeldLease:
@@ -178,9 +172,6 @@ class MemoryJournal:
         receipt = planned.receipt
         self._mail_notifier.notify((lane_name(session, receipt.lane),))
         return receipt
-
-    def _facts_of(self, session: str) -> Sequence[Fact]:
-        return self._sessions.get(session, ())
 
     async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
         """Return the messages of a lane after a number, in order."""
@@ -394,5 +385,5 @@ class MemoryJournal:
         # The budgets keep what was spent, but a new session of this name has no share yet.
         self._shares.forget_session(session)
         had_mail = self._mail.delete(session, self._facts_of(session))
-        self._rows.pop(session, None)
+        self._drop_row(session)
         return self._sessions.pop(session, None) is not None or had_mail

@@ -50,6 +50,7 @@ SUMMARY_COLUMNS = (
     "parent",
     "pause",
     "released",
+    "due",
     *COUNTER_COLUMNS,
 )
 """The fields of a row that are columns of the same name."""

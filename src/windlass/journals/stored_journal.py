@@ -6,7 +6,7 @@ Only the statements and the way to the database differ.
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +17,7 @@ from windlass.core.session_summary import SessionSummary
 from windlass.journals.codec import RecordProblem, blob_name, encode_fact, is_blob_name
 from windlass.journals.session_rows import PendingAppend
 from windlass.journals.stored_catalog import StoredCatalog
+from windlass.journals.upgrades import UpgradeStatus
 from windlass.journals.wording import blob_corrupt_error, session_corrupt_error, session_name_error
 from windlass.ports.journals import Lease
 from windlass.ports.records import ProvenAnswers
@@ -78,6 +79,55 @@ class StoredJournal(StoredCatalog):
     @abstractmethod
     async def _find_blob(self, session: str, prefix: str) -> bytes | None:
         """Return the session's blob whose name begins with `prefix`, unchecked."""
+
+    # ── upgrades ─────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    async def upgrade_status(self) -> UpgradeStatus:
+        """Return the state of the upgrade of the tables."""
+
+    @abstractmethod
+    async def _fold_rows_again(self) -> int:
+        """Write the rows of some sessions that the version before wrote; returns how many."""
+
+    @abstractmethod
+    async def _finish_upgrade(self) -> None:
+        """Let older versions refuse the journal. Raises JournalFailed if one wrote meanwhile."""
+
+    async def migrate(
+        self,
+        *,
+        finish: bool = False,
+        limit: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> UpgradeStatus:
+        """Fold the sessions again whose rows the previous version wrote, while others use them.
+
+        Each transaction takes a few of them, so it can be stopped at any moment, and the next call
+        continues with the rest. With `finish`, programs of older versions refuse the journal from
+        then on, and everything that this version can do is enabled; that needs all sessions.
+
+        Args:
+            finish: finish the upgrade.
+            limit: stop after about so many sessions; None for all.
+            on_progress: called after each transaction with the number of sessions done so far.
+
+        Returns the state of the upgrade.
+        """
+        done = 0
+        while limit is None or done < limit:
+            count = await self._fold_rows_again()
+            if not count:
+                break
+            done += count
+            if on_progress is not None:
+                on_progress(done)
+        status = await self.upgrade_status()
+        is_cut = limit is not None and status.sessions_left > 0
+        if finish and not is_cut:
+            await self._finish_upgrade()
+            status = await self.upgrade_status()
+        return status
 
     def __enter__(self) -> Self:
         return self

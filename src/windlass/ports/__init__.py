@@ -41,6 +41,7 @@ from windlass.ports.tools import (
     UndoableTools,
     WrittenReply,
 )
+from windlass.ports.fleet import ClaimedWork, WorkLane, WorkShare, WorkWanted
 from windlass.ports.world import (
     CallerRun,
     CallScript,
@@ -67,6 +68,7 @@ __all__ = [
     "CallScript",
     "CallerRun",
     "ChildRun",
+    "ClaimedWork",
     "Clock",
     "FactStore",
     "Gate",
@@ -102,6 +104,9 @@ __all__ = [
     "UndoableTools",
     "Watcher",
     "WorkFolders",
+    "WorkLane",
+    "WorkShare",
+    "WorkWanted",
     "World",
     "WrittenReply",
 ]

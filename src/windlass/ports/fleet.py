@@ -1,11 +1,20 @@
-"""What a journal knows of the processes that work on it, and of the prompts that wait."""
+"""What a journal knows of the processes that work on it, and of the work that waits for them.
 
-from collections.abc import Sequence
+A store keeps a small row for each session that needs a driver, and for no other one. The row is
+written and removed in the same transaction as what makes it necessary: a message that is posted,
+or facts that change the state of the session. So no crash loses it, and a look for work never reads
+sessions that need nothing.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 SESSIONS_SHOWN = 20
 """How many sessions of each process are named: the latest ones."""
+LANES_MAX = 400
+"""Lanes that one look lists; the next look begins behind them."""
 
 
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,3 +79,49 @@ class FleetRows(msgspec.Struct, frozen=True, kw_only=True):
     replication: str = ""
     """Whether what was acknowledged survives the loss of the server, in words; empty for a file.
     """
+
+
+class WorkWanted(NamedTuple):
+    """Which work a worker may take."""
+
+    agents: Sequence[str]
+    """The names of its agents. Work that any agent may do is always listed, as that of ""."""
+    now: float
+    """Seconds since the epoch: what is due later is left alone."""
+    without: Collection[str] = ()
+    """Sessions that it leaves alone for now."""
+    behind: str = ""
+    """Only callers whose names come behind this one."""
+    checks_drivers: bool = False
+    """Find out at once whose drivers have died, even if that takes a second. A worker that looks
+    again and again learns it anyway."""
+
+
+class WorkLane(NamedTuple):
+    """The sessions of one caller and agent that need a driver and have none."""
+
+    agent: str
+    """Empty if any agent may drive them."""
+    caller: str
+    is_begun: bool
+    """Whether their runs were begun. Otherwise they have messages that no driver has taken."""
+    priority: int = 0
+    """Of the first of them: the most urgent, then the oldest."""
+    since: float = 0.0
+
+
+class WorkShare(NamedTuple):
+    """How many sessions to take from a lane."""
+
+    lane: WorkLane
+    sessions: int
+
+
+class ClaimedWork(NamedTuple):
+    """A session that this process has leased, until it is driven or `release_work` is called."""
+
+    session: str
+    agent: str
+    caller: str
+    is_begun: bool
+    priority: int = 0

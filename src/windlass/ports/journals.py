@@ -21,7 +21,7 @@ from windlass.core.session_summary import (
     Wanted,
 )
 from windlass.core.verdicts import QuestionRow
-from windlass.ports.fleet import FleetRows
+from windlass.ports.fleet import ClaimedWork, FleetRows, WorkLane, WorkShare, WorkWanted
 from windlass.ports.records import (
     BlobStore,
     ProvenAnswers,
@@ -203,11 +203,30 @@ class Journal(FactStore, BlobStore, SharedRecords, Protocol):
         ...
 
     async def list_mailed(self, limit: int = 100) -> Sequence[str]:
-        """Return sessions that have messages that no fact carries.
+        """Return sessions that have messages that no fact carries, the oldest first."""
+        ...
 
-        The callers come in turn, and of each caller the oldest first, so that the queue of one
-        never hides the others.
+    # ── work (`ports/fleet.py`) ──────────────────────────────────────────────────────
+
+    async def list_work(self, wanted: WorkWanted) -> Sequence[WorkLane]:
+        """Return the lanes with sessions that need a driver and have none, for some agents.
+
+        This reads no session that needs nothing, and of each lane no more than its first session.
         """
+        ...
+
+    async def claim_work(
+        self, wanted: WorkWanted, shares: Sequence[WorkShare]
+    ) -> Sequence[ClaimedWork]:
+        """Lease some sessions of these lanes, and return those that no other driver has taken.
+
+        The next `lease` of such a session in this process gets the lease. If this process dies
+        before that, the session is free again.
+        """
+        ...
+
+    def release_work(self, session: str) -> None:
+        """Release a session that was claimed, unless a driver has it by now."""
         ...
 
     async def read_fleet(self) -> FleetRows:

@@ -5,7 +5,7 @@ A journal is named by a path or a URL. The strongest layer that names one decide
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, runtime_checkable
@@ -39,8 +39,17 @@ class UpgradableJournal(Protocol):
         """Return how far the upgrade is."""
         ...
 
-    async def migrate(self, *, finish: bool = False) -> UpgradeStatus:
-        """Bring all sessions up to date; with `finish`, older versions refuse the journal."""
+    async def migrate(
+        self,
+        *,
+        finish: bool = False,
+        limit: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> UpgradeStatus:
+        """Bring sessions up to date; with `finish`, older versions refuse the journal.
+
+        `limit` ends it after about so many sessions, and `on_progress` is called with their number.
+        """
         ...
 
 

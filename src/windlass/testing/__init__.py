@@ -96,6 +96,7 @@ if TYPE_CHECKING:
         call_context as call_context,
         cleared_call as cleared_call,
     )
+    from windlass.testing.work import WorkConformance as WorkConformance
 
 LAZY_MODULES: LazyModules = {
     "windlass.testing.blobs": "BlobStoreConformance",
@@ -127,6 +128,7 @@ LAZY_MODULES: LazyModules = {
         "Behaviour Delay Hang IgnoreCancel RaiseFromRun RecordedCall RecordingTools "
         "ToolsConformance call_context cleared_call"
     ),
+    "windlass.testing.work": "WorkConformance",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

@@ -35,7 +35,10 @@ _METHODS = tuple(
     for name, _ in inspect.getmembers(Journal, inspect.iscoroutinefunction)
     if name != "read" and not name.startswith("_")
 )
-_PLAIN = (*("name", "check_shareable", "close", "open_live", "watch_live", "find_letter_problem"),)
+_PLAIN = (
+    *("name", "check_shareable", "close", "open_live", "watch_live", "find_letter_problem"),
+    "release_work",
+)
 """What is not awaited. What is only shown takes no part in the troubles of a disk."""
 
 
@@ -100,6 +103,7 @@ class PowerCutJournal(JournalWrapper):
         self._at = at
         self._when = when
         self._leases: list[Lease] = []
+        self._claimed: list[str] = []
 
     def __enter__(self) -> Self:
         return self
@@ -150,13 +154,17 @@ class PowerCutJournal(JournalWrapper):
         answer = await method(*arguments, **options)
         if name in ("lease", "visit"):
             self._leases.append(answer)
-            if self.dead:
-                # Granted to a process that died in the meantime: nothing else would release it.
-                self._release_leases()
+        if name == "claim_work":
+            self._claimed += (work.session for work in answer)
+        if self.dead:
+            # Granted to a process that died meanwhile: nothing else would release it.
+            self._release_leases()
         self._check_alive()
         return answer
 
     def _release_leases(self) -> None:
+        while self._claimed:
+            self.release_work(self._claimed.pop())
         while self._leases:
             self._leases.pop().release()
 

@@ -17,10 +17,10 @@ from windlass.journals.session_rows import (
     SessionEnd,
 )
 
-# $1 to $28 are the sessions: the hash that each must end with (null for a new one), its new
+# $1 to $29 are the sessions: the hash that each must end with (null for a new one), its new
 # columns, the last messages that its facts carry, and the process and epoch of the writer's lease
-# (null without one). $29 to $32 are the records, $33 and $34 which session uses which blob, $35 and
-# $36 the blobs, $37 the lock of the blobs, and $38 the timeline of the server that granted the
+# (null without one). $30 to $33 are the records, $34 and $35 which session uses which blob, $36 and
+# $37 the blobs, $38 the lock of the blobs, and $39 the timeline of the server that granted the
 # leases: those of another one are void. `place` is the position of a session in its list.
 # The statement returns the places of the sessions that were written, and whether a process waits
 # for them. A session whose row names another process or epoch than the writer's is not written.
@@ -29,9 +29,9 @@ WITH line AS MATERIALIZED (
     SELECT * FROM unnest(
         $1::bytea[], $2::bytea[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[],
         $8::float8[], $9::text[], $10::float8[], $11::bigint[], $12::text[], $13::text[],
-        $14::text[], $15::text[], $16::text[], $17::boolean[], $18::float8[], $19::bigint[],
-        $20::bigint[], $21::bigint[], $22::numeric[], $23::bigint[], $24::numeric[], $25::bigint[],
-        $26::bigint[], $27::text[], $28::bigint[]
+        $14::text[], $15::text[], $16::text[], $17::boolean[], $18::float8[], $19::float8[],
+        $20::bigint[], $21::bigint[], $22::bigint[], $23::numeric[], $24::bigint[], $25::numeric[],
+        $26::bigint[], $27::bigint[], $28::text[], $29::bigint[]
     ) WITH ORDINALITY AS line (old, {columns}, mail_taken, prompts_taken, worker, epoch, place)
 ), made AS (
     INSERT INTO {schema}.sessions ({columns}, mail_taken, prompts_taken)
@@ -44,7 +44,7 @@ WITH line AS MATERIALIZED (
         prompts_taken = greatest(old.prompts_taken, line.prompts_taken)
     FROM line WHERE old.session = line.session AND old.head = line.old
         AND old.worker IS NOT DISTINCT FROM line.worker
-        AND (line.worker IS NULL OR old.epoch = line.epoch AND $38 = {timeline})
+        AND (line.worker IS NULL OR old.epoch = line.epoch AND $39 = {timeline})
     RETURNING old.number, line.place, coalesce(old.waited > clock_timestamp(), false) AS is_waited
 ), kept AS MATERIALIZED (
     SELECT number, place, is_waited FROM moved
@@ -52,19 +52,19 @@ WITH line AS MATERIALIZED (
 ), written AS (
     INSERT INTO {schema}.records (number, seq, body, hash)
     SELECT number, seq, body, hash
-    FROM unnest($29::bigint[], $30::bigint[], $31::text[], $32::bytea[])
+    FROM unnest($30::bigint[], $31::bigint[], $32::text[], $33::bytea[])
         AS record (place, seq, body, hash) JOIN kept USING (place)
 ), wanted AS MATERIALIZED (
     SELECT DISTINCT number, hash
-    FROM unnest($33::bigint[], $34::text[]) AS used (place, hash) JOIN kept USING (place)
+    FROM unnest($34::bigint[], $35::text[]) AS used (place, hash) JOIN kept USING (place)
 ), used AS (
     INSERT INTO {schema}.uses (number, hash) SELECT number, hash FROM wanted
     ON CONFLICT DO NOTHING
 ), guard AS MATERIALIZED (
-    SELECT pg_advisory_xact_lock_shared($37) FROM (SELECT FROM wanted LIMIT 1) AS any_blob
+    SELECT pg_advisory_xact_lock_shared($38) FROM (SELECT FROM wanted LIMIT 1) AS any_blob
 ), stored AS (
     INSERT INTO {schema}.blobs (hash, data)
-    SELECT hash, data FROM guard, unnest($35::text[], $36::bytea[]) AS blob (hash, data)
+    SELECT hash, data FROM guard, unnest($36::text[], $37::bytea[]) AS blob (hash, data)
     WHERE hash IN (SELECT hash FROM wanted) ORDER BY hash
     ON CONFLICT DO NOTHING
 )
@@ -129,7 +129,7 @@ class AppendBatch:
         self.ends[append.session] = end
 
     def statement_arguments(self) -> list[object]:
-        """Return $1 to $36 of APPEND_SQL."""
+        """Return $1 to $37 of APPEND_SQL."""
         rows = [
             (*_session_row(self.starts[name], end), *(self._find_claim(name) or (None, None)))
             for name, end in self.ends.items()

@@ -334,21 +334,18 @@ class PostgresJournal(PostgresRecordStore):
 
     # ── upgrades ─────────────────────────────────────────────────────────────
 
+    @override
     async def upgrade_status(self) -> UpgradeStatus:
         """Return the state of the upgrade of the tables."""
         return await self._run_query(self._queries.upgrade_status)
 
-    async def migrate(self, *, finish: bool = False) -> UpgradeStatus:
-        """Fold the sessions again whose rows the previous version wrote, while others use it.
+    @override
+    async def _fold_rows_again(self) -> int:
+        return await self._run_query(self._queries.fold_rows_again)
 
-        With `finish`, programs of older versions refuse the journal from then on, and everything
-        that this version can do is enabled. Returns the state of the upgrade.
-        """
-        while await self._run_query(self._queries.fold_rows_again):
-            pass
-        if finish:
-            await self._run_query(self._queries.finish_upgrade)
-        return await self.upgrade_status()
+    @override
+    async def _finish_upgrade(self) -> None:
+        await self._run_query(self._queries.finish_upgrade)
 
     # ── blobs ────────────────────────────────────────────────────────────────
 

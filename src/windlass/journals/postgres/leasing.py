@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from weakref import WeakSet
 
-from windlass.core.errors import WindlassError
+from windlass.core.errors import SessionBusy, WindlassError
 from windlass.journals.postgres.config import PostgresConnection
 from windlass.journals.postgres.direct_connection import DirectConnection
 from windlass.journals.postgres.doubts import DoubtSettler
@@ -19,7 +19,10 @@ from windlass.journals.postgres.heartbeat import Heartbeat
 from windlass.journals.postgres.lease_rows import ClaimedSession, LeaseRows
 from windlass.journals.postgres.recovery import FailoverRecovery
 from windlass.journals.postgres.tails import KeptTails
+from windlass.journals.postgres.work_rows import TakenWork, WorkRows
 from windlass.journals.wording import session_busy_error
+from windlass.journals.work_rules import claim_safely
+from windlass.ports.fleet import ClaimedWork, WorkLane, WorkShare, WorkWanted
 
 RETRY_WAITS_S = (0.01, 0.02, 0.03)
 """Leases are freed in the background, so a driver tries again for a moment before it fails."""
@@ -85,8 +88,13 @@ class LeaseKeeper:
         self._heart.after_renewal = self._after_renewal
         self._settler = DoubtSettler(direct.pool.config)
         self._settling: asyncio.Task[None] | None = None
+        self._work = WorkRows(direct.pool.config)
         self._held: dict[str, PostgresLease] = {}
         """Leases by session, also those that are not granted yet."""
+        self._claimed: dict[str, PostgresLease] = {}
+        """Those of them that were claimed as work, until a driver asks for them."""
+        self._is_unsure = False
+        """A claim may have been made whose answer was lost."""
         self.recovery = FailoverRecovery(direct, self._heart, self._held, tails)
         self._leaving: dict[str, PostgresLease] = {}
         """Leases that were released, until the server has freed them."""
@@ -100,15 +108,79 @@ class LeaseKeeper:
     async def acquire_lease(self, session: str) -> PostgresLease:
         """Take the lease of a session; raises SessionBusy if a living driver has it."""
         await self.wait_for_releases()
+        if session in self._claimed:
+            return self._claimed.pop(session)
         if session in self._held:
             raise session_busy_error(session)
         lease = self._held[session] = PostgresLease(self, session)
         try:
             await asyncio.shield(self._direct.start_task(self._claim(lease)))
+        except WindlassError as error:
+            self._is_unsure = self._is_unsure or not isinstance(error, SessionBusy)
+            lease.release()
+            raise
         except BaseException:
             lease.release()
             raise
         return lease
+
+    async def list_work(self, wanted: WorkWanted) -> Sequence[WorkLane]:
+        """Return the lanes with sessions that need a driver and have none."""
+        # A process that looks for work also notices when others are gone.
+        await self._heart.ensure_alive()
+        await self.wait_for_releases()
+        if self._is_unsure:
+            await self._free_unknown()
+        if wanted.checks_drivers:
+            owners = {*await self.pool.run_on_connection(self._work.list_owners)}
+            await self._heart.watch.find_dead(owners - {self._heart.worker})
+        return await self.pool.run_on_connection(lambda it: self._work.list_lanes(it, wanted))
+
+    async def _free_unknown(self) -> None:
+        """Free the sessions that name this process without its knowledge."""
+        known = [*self._held, *self._leaving]
+        worker = self._heart.worker
+        await self.pool.run_on_connection(lambda it: self._work.free_unknown(it, worker, known))
+        self._is_unsure = False
+
+    async def claim_work(
+        self, wanted: WorkWanted, shares: Sequence[WorkShare]
+    ) -> Sequence[ClaimedWork]:
+        """Lease some sessions of these lanes."""
+        if not shares:
+            return ()
+        await self._heart.ensure_alive()
+        claiming = self._direct.start_task(self._claim_work(wanted, shares))
+        return await claim_safely(claiming, self.release_work)
+
+    async def _claim_work(
+        self, wanted: WorkWanted, shares: Sequence[WorkShare]
+    ) -> Sequence[ClaimedWork]:
+        worker = self._heart.worker
+        tries = 0
+
+        async def claim(server: PostgresConnection) -> Sequence[TakenWork]:
+            nonlocal tries
+            tries += 1
+            # If the answer is lost, the rows may name this process, which then does not know it.
+            self._is_unsure = True
+            return await self._work.claim(server, wanted, shares, worker)
+
+        taken = await self.pool.run_on_connection(claim)
+        self._is_unsure = tries > 1
+        for work, claimed in taken:
+            lease = PostgresLease(self, work.session)
+            lease.worker = worker
+            lease.epoch = claimed.epoch
+            self._remember_row(claimed)
+            self._held[work.session] = self._claimed[work.session] = lease
+        return [work for work, _ in taken]
+
+    def release_work(self, session: str) -> None:
+        """Release a session that was claimed, unless a driver has it by now."""
+        lease = self._claimed.pop(session, None)
+        if lease is not None:
+            lease.release()
 
     def is_current(self, lease: PostgresLease) -> bool:
         """Whether a lease is held, and was renewed in time."""
@@ -201,6 +273,7 @@ class LeaseKeeper:
         """Free everything on this connection, because the event loop ends."""
         leases = [*self._held.values(), *self._leaving.values()]
         self._held.clear()
+        self._claimed.clear()
         self._leaving.clear()
         epochs = {lease.session: lease.epoch for lease in leases if lease.epoch}
         if epochs:

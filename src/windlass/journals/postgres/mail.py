@@ -16,16 +16,15 @@ from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt, 
 from windlass.core.verdicts import QuestionRow
 from windlass.journals.answer_proofs import sign_answer
 from windlass.journals.mail_rules import (
-    CALLERS_MAX,
     AnswerPost,
     LaneCounters,
     MailLimits,
+    agent_of,
     caller_of,
-    count_for_each,
     mailbox_full_error,
     no_facts_error,
+    priority_of,
     read_message,
-    take_turns,
 )
 from windlass.journals.postgres.batch import to_column
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
@@ -43,27 +42,10 @@ HAS_MAIL = f"EXISTS (SELECT FROM {{0}}.mail WHERE mail.session = sessions.number
 """Whether a session has messages that no fact carries yet."""
 
 
-# One step in the index for each caller, no matter how many messages each of them has.
-_LIST_CALLERS = f"""
-WITH RECURSIVE callers (caller) AS (
-    SELECT $1::text COLLATE "C"
-    UNION ALL
-    SELECT (SELECT mail.caller FROM {{0}}.mail
-        WHERE message IS NOT NULL AND mail.caller > callers.caller
-        ORDER BY mail.caller LIMIT 1)
-    FROM callers WHERE callers.caller IS NOT NULL
-)
-SELECT caller FROM callers WHERE caller IS NOT NULL OFFSET 1 LIMIT {CALLERS_MAX}
+_LIST_MAILED = f"""
+SELECT sessions.session FROM {{0}}.mail JOIN {{0}}.sessions ON sessions.number = mail.session
+WHERE {_IS_WAITING} GROUP BY sessions.session ORDER BY min(at), 1 LIMIT $1
 """  # noqa: S608 - our own text
-_LIST_WAITING = f"""
-SELECT callers.caller, found.at, found.session
-FROM unnest($1::text[]) AS callers (caller) CROSS JOIN LATERAL (
-    SELECT at, sessions.session FROM {{0}}.mail
-    JOIN {{0}}.sessions ON sessions.number = mail.session
-    WHERE mail.caller = callers.caller COLLATE "C" AND {_IS_WAITING} ORDER BY at LIMIT $2
-) AS found
-"""  # noqa: S608 - our own text
-
 _LIST_QUEUES = f"""
 SELECT mail.caller, count(*), min(mail.at) FROM {{0}}.mail
 JOIN {{0}}.sessions ON sessions.number = mail.session
@@ -231,10 +213,11 @@ class PostgresMail:
         """
         lane = lane_of(letter.message)
         query = """INSERT INTO {0}.mail
-            (session, lane, number, at, by, key, nonce, message, signature, caller)
+            (session, lane, number, at, by, key, nonce, message, signature, caller, agent,
+                priority)
             VALUES ($1, $2, $3,
                 coalesce($8::float8, extract(epoch FROM clock_timestamp())::float8),
-                $4, $5, $6, $7, $9, $10)
+                $4, $5, $6, $7, $9, $10, $11, $12)
             RETURNING at"""
         accepted_at: float = await server.fetchval(
             self._format_sql(query),
@@ -248,6 +231,8 @@ class PostgresMail:
             accepted.at,
             accepted.signature,
             to_column(caller_of(letter.message)),
+            to_column(agent_of(letter.message)),
+            priority_of(letter.message),
         )
         name = LANE_COLUMNS[lane]
         counter = f"""UPDATE {{0}}.sessions SET {name}_last = greatest({name}_last, $1)
@@ -309,24 +294,9 @@ class PostgresMail:
         ):
             await server.execute(self._format_sql(statement + condition), session, lane, upto)
 
-    async def list_mailed(
-        self, server: PostgresConnection, limit: int, behind: str
-    ) -> tuple[list[str], str]:
-        """Return the sessions that have messages which no fact carries: the callers in turn.
-
-        Begins with the callers behind a name. Returns also the name that the next list begins
-        behind.
-        """
-        rows = await server.fetch(self._format_sql(_LIST_CALLERS), behind)
-        callers = [*([] if behind else [""]), *(row[0] for row in rows)]
-        each = count_for_each(limit, len(callers))
-        found: dict[str, list[tuple[float, str]]] = {}
-        for caller, at, session in await server.fetch(
-            self._format_sql(_LIST_WAITING), callers, each
-        ):
-            found.setdefault(caller, []).append((at, session))
-        is_cut = len(rows) == CALLERS_MAX
-        return take_turns(found, limit), callers[-1] if is_cut else ""
+    async def list_mailed(self, server: PostgresConnection, limit: int) -> list[str]:
+        """Return the sessions that have messages which no fact carries, the oldest first."""
+        return [row[0] for row in await server.fetch(self._format_sql(_LIST_MAILED), limit)]
 
     async def list_queues(self, server: PostgresConnection) -> list[CallerQueue]:
         """Return how many prompts of each caller wait, and since when; the longest wait first."""

@@ -21,7 +21,7 @@ from windlass.journals.postgres.worker_rows import WorkerRows
 from windlass.journals.service_keys import ServiceKeys
 from windlass.journals.stored_journal import StoredJournal
 from windlass.journals.wording import session_name_error
-from windlass.ports.fleet import FleetRows
+from windlass.ports.fleet import ClaimedWork, FleetRows, WorkLane, WorkShare, WorkWanted
 from windlass.ports.records import ProvenAnswers
 
 T = TypeVar("T")
@@ -37,8 +37,6 @@ class PostgresMailbox(StoredJournal):
         self._changes = KeptChanges()
         self._resources = ResourcesByLoop(config, self._repeat_changes)
         self._mail = PostgresMail(config, limits, keys)
-        self._listed_behind = ""
-        """The caller behind which the next list of sessions with messages begins."""
 
     @property
     def is_signed(self) -> bool:
@@ -137,11 +135,21 @@ class PostgresMailbox(StoredJournal):
 
     async def list_mailed(self, limit: int = 100) -> Sequence[str]:
         """Return the sessions that have messages which were not taken yet, the oldest first."""
-        behind = self._listed_behind
-        names, self._listed_behind = await self._run_query(
-            lambda server: self._mail.list_mailed(server, limit, behind)
-        )
-        return names
+        return await self._run_query(lambda server: self._mail.list_mailed(server, limit))
+
+    async def list_work(self, wanted: WorkWanted) -> Sequence[WorkLane]:
+        """Return the lanes with sessions that need a driver and have none."""
+        return await self._resources.for_running_loop().leases.list_work(wanted)
+
+    async def claim_work(
+        self, wanted: WorkWanted, shares: Sequence[WorkShare]
+    ) -> Sequence[ClaimedWork]:
+        """Lease some sessions of these lanes."""
+        return await self._resources.for_running_loop().leases.claim_work(wanted, shares)
+
+    def release_work(self, session: str) -> None:
+        """Release a session that was claimed and is not driven."""
+        self._resources.for_running_loop().leases.release_work(session)
 
     async def read_fleet(self) -> FleetRows:
         """Return the processes of the last hour, what each drives, and the prompts that wait."""

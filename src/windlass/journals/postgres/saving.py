@@ -20,8 +20,8 @@ from windlass.journals.postgres.schema import MIGRATIONS
 from windlass.journals.saved_journal import SavedJournal
 
 FORMAT = "windlass-postgres"
-LEFT_OUT = ("failovers", "graves", "windlass", "workers")
-"""Tables that say who uses the journal now."""
+LEFT_OUT = ("failovers", "graves", "windlass", "work", "workers")
+"""Tables that say who uses the journal now, and what follows from the others."""
 FIRST = ("meta", "sessions")
 """Tables that others refer to."""
 
@@ -162,6 +162,8 @@ class TableSaver:
             if value:
                 place = f"{schema}.{name}"
                 await server.fetchval("SELECT setval($1::text::regclass, $2)", place, value)
+        # The sessions came before their mail, which says whose work they are.
+        await server.execute(f"SELECT {schema}.keep_work(sessions) FROM {schema}.sessions")  # noqa: S608 - our own names
         # No process of the journal that was saved drives anything here.
         await server.execute(f"UPDATE {schema}.sessions SET worker = NULL, doubt = false")  # noqa: S608 - as above
 

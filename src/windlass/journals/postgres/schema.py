@@ -31,6 +31,7 @@ MIGRATIONS: Sequence[str] = (
         parent text COLLATE "C" NOT NULL,
         pause text NOT NULL,
         released boolean NOT NULL,
+        due double precision,
         tags text COLLATE "C" NOT NULL,
         updated double precision NOT NULL,
         steps bigint NOT NULL,
@@ -171,10 +172,11 @@ MIGRATIONS: Sequence[str] = (
         message text,
         signature text NOT NULL DEFAULT '',
         caller text COLLATE "C" NOT NULL DEFAULT '',
+        agent text COLLATE "C" NOT NULL DEFAULT '',
+        priority bigint NOT NULL DEFAULT 0,
         PRIMARY KEY (session, lane, number)
     );
     CREATE UNIQUE INDEX mail_by_key ON mail (session, lane, key) WHERE key <> '';
-    CREATE INDEX mail_by_caller ON mail (caller, at) WHERE message IS NOT NULL;
     CREATE TABLE questions (
         session bigint NOT NULL REFERENCES sessions (number) ON DELETE CASCADE,
         call text COLLATE "C" NOT NULL,
@@ -183,6 +185,80 @@ MIGRATIONS: Sequence[str] = (
         PRIMARY KEY (session, call)
     ) WITH (fillfactor = 50);
     CREATE INDEX questions_left ON questions (session) WHERE NOT settled;
+    -- Sessions that need a driver. The row of a session decides; see `work_rows.py`.
+    CREATE TABLE work (
+        number bigint PRIMARY KEY REFERENCES sessions ON DELETE CASCADE,
+        session text COLLATE "C" NOT NULL,
+        agent text COLLATE "C" NOT NULL,
+        begun boolean NOT NULL,
+        caller text COLLATE "C" NOT NULL,
+        priority bigint NOT NULL,
+        since double precision NOT NULL,
+        due double precision,
+        worker text COLLATE "C"
+    ) WITH (fillfactor = 50);
+    CREATE INDEX work_free ON work (agent, begun, caller, priority DESC, since)
+        WHERE worker IS NULL AND due IS NULL;
+    CREATE INDEX work_later ON work (due) WHERE due IS NOT NULL;
+    CREATE INDEX work_taken ON work (worker) WHERE worker IS NOT NULL;
+    CREATE INDEX workers_by_end ON workers (expires);
+    CREATE FUNCTION keep_work(a_row sessions) RETURNS void
+    LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    DECLARE
+        has_control boolean := a_row.mail_last > a_row.mail_taken;
+        has_prompts boolean := a_row.prompts_last > a_row.prompts_taken;
+        is_root boolean := a_row.parent = '';
+        is_open boolean := is_root AND a_row.state = 'open';
+        is_busy boolean := is_root AND a_row.state IN ('open', 'waiting', 'paused');
+        prompt mail;
+    BEGIN
+        IF NOT (is_open OR has_control OR has_prompts AND NOT is_busy
+                OR is_root AND a_row.due IS NOT NULL) THEN
+            DELETE FROM work WHERE number = a_row.number;
+            RETURN;
+        END IF;
+        IF has_prompts AND NOT is_busy THEN
+            SELECT * INTO prompt FROM mail WHERE mail.session = a_row.number AND lane = 'prompts'
+                AND mail.number > a_row.prompts_taken ORDER BY mail.number LIMIT 1;
+        END IF;
+        INSERT INTO work AS old VALUES (
+            a_row.number, a_row.session,
+            CASE WHEN is_root THEN coalesce(nullif(prompt.agent, ''), a_row.agent) ELSE '' END,
+            is_open OR NOT has_control AND a_row.due IS NOT NULL,
+            coalesce(prompt.caller, a_row.caller), coalesce(prompt.priority, 0),
+            coalesce(prompt.at, a_row.changed),
+            CASE WHEN has_control THEN NULL ELSE a_row.due END,
+            (SELECT id FROM workers WHERE id = a_row.worker AND NOT dead))
+        ON CONFLICT (number) DO UPDATE SET agent = excluded.agent, begun = excluded.begun,
+            caller = excluded.caller, priority = excluded.priority, since = excluded.since,
+            due = excluded.due, worker = excluded.worker;
+    END $$;
+    CREATE FUNCTION session_changed() RETURNS trigger
+    LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    BEGIN
+        PERFORM keep_work(NEW);
+        RETURN NULL;
+    END $$;
+    -- A row with neither facts nor mail is there for a lease alone.
+    CREATE TRIGGER work_of_new AFTER INSERT ON sessions FOR EACH ROW
+        WHEN (NEW.facts > 0 OR NEW.prompts_last > 0) EXECUTE FUNCTION session_changed();
+    CREATE TRIGGER work_of_changed AFTER UPDATE ON sessions FOR EACH ROW WHEN (
+        (NEW.facts > 0 OR NEW.prompts_last > 0) AND
+        (OLD.state, OLD.due, OLD.agent, OLD.caller, OLD.parent, OLD.worker, OLD.mail_last,
+            OLD.mail_taken, OLD.prompts_last, OLD.prompts_taken)
+        IS DISTINCT FROM (NEW.state, NEW.due, NEW.agent, NEW.caller, NEW.parent, NEW.worker,
+            NEW.mail_last, NEW.mail_taken, NEW.prompts_last, NEW.prompts_taken)
+    ) EXECUTE FUNCTION session_changed();
+    CREATE FUNCTION worker_gone() RETURNS trigger
+    LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    BEGIN
+        UPDATE work SET worker = NULL WHERE worker = OLD.id;
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER work_of_dead AFTER UPDATE ON workers FOR EACH ROW
+        WHEN (NEW.dead AND NOT OLD.dead) EXECUTE FUNCTION worker_gone();
+    CREATE TRIGGER work_of_gone AFTER DELETE ON workers FOR EACH ROW
+        EXECUTE FUNCTION worker_gone();
     CREATE SEQUENCE record_versions;
     CREATE TABLE shared_records (
         kind text COLLATE "C" NOT NULL,

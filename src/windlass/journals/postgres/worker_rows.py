@@ -51,6 +51,10 @@ direct AND NOT dead AND expires > clock_timestamp() AND timeline = {TIMELINE}
 renews its row. One that has not renewed it since the server was started, or since another server
 took its place, has only not come back yet: its row expires, but its lock tells nothing."""
 
+GONE = """owner.expires < clock_timestamp() AND EXISTS (
+    SELECT FROM {0}.workers AS other WHERE other.expires > clock_timestamp()
+        AND other.steady < clock_timestamp() - {lease})"""
+"""Whether a process counts as gone because it expired; `driven_sql` says why another must live."""
 _SECONDS = "extract(epoch FROM {})::float8"
 # Few sessions are open, and the index of states finds them, no matter how many are kept.
 _LIST_RECENT = f"""

@@ -84,7 +84,8 @@ class SqliteJournal(SqliteRecordStore):
         """
         check_durability(durability)
         self.path = _checked_path(path)
-        super().__init__(f"journal {self.path}", mail_limits or MailLimits(), now)
+        leases = FileLeaseTable(self.path)
+        super().__init__(f"journal {self.path}", mail_limits or MailLimits(), now, leases)
         self._now = now
         self._notifier = AppendNotifier()
         connection = open_noted(self.path, durability)
@@ -95,7 +96,6 @@ class SqliteJournal(SqliteRecordStore):
         self._poll_connections: list[SqliteConnection] = []
         """Empty, or the one connection that shows when another process has written."""
         self._poll_mutex = threading.Lock()
-        self._leases = FileLeaseTable(self.path)
         self._live = LiveSocketServer(self.path)
         # A journal that is no longer referenced stops its thread, at the latest when Python exits.
         parts = (self._writer, self._readers, self._poll_connections, self._leases, self._live)
@@ -271,21 +271,18 @@ class SqliteJournal(SqliteRecordStore):
 
     # ── upgrades ─────────────────────────────────────────────────────────────
 
+    @override
     async def upgrade_status(self) -> UpgradeStatus:
         """Return the state of the upgrade of the file."""
         return await self._run_query(queries.upgrade_status)
 
-    async def migrate(self, *, finish: bool = False) -> UpgradeStatus:
-        """Fold the sessions again whose rows the previous version wrote, while others use the file.
+    @override
+    async def _fold_rows_again(self) -> int:
+        return await self._submit_change(queries.fold_rows_again, moves_ends=True)
 
-        With `finish`, programs of older versions refuse the file from then on, and everything that
-        this version can do is enabled. Returns the state of the upgrade.
-        """
-        while await self._submit_change(queries.fold_rows_again, moves_ends=True):
-            pass
-        if finish:
-            await self._submit_change(queries.finish_upgrade, moves_ends=True)
-        return await self.upgrade_status()
+    @override
+    async def _finish_upgrade(self) -> None:
+        await self._submit_change(queries.finish_upgrade, moves_ends=True)
 
     # ── blobs ────────────────────────────────────────────────────────────────
 

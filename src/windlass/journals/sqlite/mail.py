@@ -11,16 +11,15 @@ import msgspec
 
 from windlass.core.mail import AnswerMail, Letter, Mail, MailLane, MailReceipt, lane_of
 from windlass.journals.mail_rules import (
-    CALLERS_MAX,
     AnswerPost,
     LaneCounters,
     MailLimits,
+    agent_of,
     caller_of,
-    count_for_each,
     mailbox_full_error,
     no_facts_error,
+    priority_of,
     read_message,
-    take_turns,
 )
 from windlass.journals.session_rows import SessionEnd
 from windlass.journals.sqlite.anchors import AnchorBook
@@ -79,8 +78,9 @@ def post_letter(
         decide_question_row(connection, post)
     values = (letter.session, lane, number, letter.at, letter.by, letter.key, letter.body)
     signature = letter.book.sign_letter(*values) if letter.book else ""
-    insert = "INSERT INTO mail VALUES (?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?)"
-    connection.execute(insert, (session, *values[1:], signature, caller_of(message)))
+    insert = "INSERT INTO mail VALUES (?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?)"
+    owner = (caller_of(message), agent_of(message), priority_of(message))
+    connection.execute(insert, (session, *values[1:], signature, *owner))
     counter = f"UPDATE sessions SET {LANE_COLUMNS[lane]}_last = ? WHERE number = ?"  # noqa: S608 - a constant
     connection.execute(counter, (number, session))
     return MailReceipt(letter.session, lane, number, letter.at)
@@ -162,29 +162,9 @@ def list_queues(connection: SqliteConnection) -> list[CallerQueue]:
     ]
 
 
-def list_mailed(connection: SqliteConnection, limit: int, behind: str) -> tuple[list[str], str]:
-    """Return the sessions that have messages which no fact carries: the callers in turn.
-
-    Begins with the callers behind a name. Returns also the name that the next list begins behind.
-    """
-    # One step in the index for each caller, no matter how many messages each of them has.
-    following = """SELECT caller FROM mail WHERE message IS NOT NULL AND caller > ?
-        ORDER BY caller LIMIT 1"""
-    callers: list[str] = [] if behind else [""]
-    last = behind
-    while len(callers) < CALLERS_MAX:
-        row = next(iter(connection.execute(following, (last,))), None)
-        if row is None:
-            break
-        last = str(row[0])
-        callers.append(last)
-    query = f"""SELECT at, sessions.session FROM mail
+def list_mailed(connection: SqliteConnection, limit: int) -> list[str]:
+    """Return the sessions that have messages which no fact carries, the oldest first."""
+    query = f"""SELECT sessions.session FROM mail
         JOIN sessions ON sessions.number = mail.session
-        WHERE mail.caller = ? AND {_IS_WAITING} ORDER BY at LIMIT ?"""  # noqa: S608 - our own text
-    # Letters that a driver took and died before removing are skipped; there are few of them.
-    each = count_for_each(limit, len(callers))
-    found = {
-        one: [(float(row[0]), str(row[1])) for row in connection.execute(query, (one, each))]
-        for one in callers
-    }
-    return take_turns(found, limit), last if len(callers) == CALLERS_MAX else ""
+        WHERE {_IS_WAITING} GROUP BY sessions.session ORDER BY min(at), 1 LIMIT ?"""  # noqa: S608 - our own text
+    return [str(row[0]) for row in connection.execute(query, (limit,))]

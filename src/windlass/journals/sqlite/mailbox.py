@@ -11,14 +11,16 @@ from typing_extensions import override
 
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
 from windlass.core.verdicts import QuestionRow
+from windlass.journals.leases import FileLeaseTable
 from windlass.journals.live.inbox import AppendNotifier
 from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
-from windlass.journals.sqlite import mail
+from windlass.journals.sqlite import mail, work
 from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.file_watch import FileWatch
 from windlass.journals.sqlite.questions import read_unsettled
 from windlass.journals.stored_journal import StoredJournal
-from windlass.ports.fleet import FleetRows
+from windlass.journals.work_rules import claim_safely
+from windlass.ports.fleet import ClaimedWork, FleetRows, WorkLane, WorkShare, WorkWanted
 from windlass.sqlite_file import SqliteConnection
 
 T = TypeVar("T")
@@ -27,8 +29,15 @@ T = TypeVar("T")
 class SqliteMailbox(StoredJournal):
     """Takes messages for the sessions of a file."""
 
-    def __init__(self, location: str, limits: MailLimits, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        location: str,
+        limits: MailLimits,
+        now: Callable[[], float],
+        leases: FileLeaseTable,
+    ) -> None:
         super().__init__(location)
+        self._leases = leases
         self._mail_notifier = AppendNotifier()
         self._mail_limits = limits
         self._mail_clock = now
@@ -36,8 +45,6 @@ class SqliteMailbox(StoredJournal):
         """Signs for the user; None without a key."""
         self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, FileWatch] = WeakKeyDictionary()
         """By event loop: all who wait there for other processes."""
-        self._listed_behind = ""
-        """The caller behind which the next list of sessions with messages begins."""
 
     @override
     def find_letter_problem(self, session: str, letter: Letter) -> str | None:
@@ -111,11 +118,35 @@ class SqliteMailbox(StoredJournal):
 
     async def list_mailed(self, limit: int = 100) -> Sequence[str]:
         """Return the sessions that have messages which were not taken yet, the oldest first."""
-        behind = self._listed_behind
-        names, self._listed_behind = await self._run_query(
-            lambda file: mail.list_mailed(file, limit, behind)
+        return await self._run_query(lambda file: mail.list_mailed(file, limit))
+
+    async def list_work(self, wanted: WorkWanted) -> Sequence[WorkLane]:
+        """Return the lanes with sessions that need a driver and have none."""
+        is_taken = self._leases.is_taken
+
+        def look(file: SqliteConnection) -> tuple[bool, list[WorkLane]]:
+            is_overdue = work.has_overdue(file, wanted.now)
+            return is_overdue, [] if is_overdue else work.list_lanes(file, wanted, is_taken)
+
+        is_overdue, lanes = await self._run_query(look)
+        if not is_overdue:
+            return lanes
+        await self._submit_change(lambda file: work.promote_overdue(file, wanted.now))
+        return await self._run_query(lambda file: work.list_lanes(file, wanted, is_taken))
+
+    async def claim_work(
+        self, wanted: WorkWanted, shares: Sequence[WorkShare]
+    ) -> Sequence[ClaimedWork]:
+        """Lease some sessions of these lanes."""
+        claim = self._leases.claim
+        claiming = asyncio.ensure_future(
+            self._run_query(lambda file: work.claim_sessions(file, wanted, shares, claim))
         )
-        return names
+        return await claim_safely(claiming, self.release_work)
+
+    def release_work(self, session: str) -> None:
+        """Release a session that was claimed and is not driven."""
+        self._leases.release_claim(session)
 
     async def read_fleet(self) -> FleetRows:
         """Return the prompts that wait. A file does not know the processes that use it."""

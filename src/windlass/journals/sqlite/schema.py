@@ -39,6 +39,7 @@ MIGRATIONS: Sequence[str] = (
         parent TEXT NOT NULL,
         pause TEXT NOT NULL,
         released INTEGER NOT NULL,
+        due REAL,
         tags TEXT NOT NULL,
         updated REAL NOT NULL,
         steps INTEGER NOT NULL,
@@ -118,10 +119,11 @@ MIGRATIONS: Sequence[str] = (
         message TEXT,
         signature TEXT NOT NULL,
         caller TEXT NOT NULL DEFAULT '',
+        agent TEXT NOT NULL DEFAULT '',
+        priority INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (session, lane, number)
     ) STRICT;
     CREATE UNIQUE INDEX mail_by_key ON mail (session, lane, key) WHERE key <> '';
-    CREATE INDEX mail_by_caller ON mail (caller, at) WHERE message IS NOT NULL;
     CREATE TRIGGER mail_removed AFTER DELETE ON sessions BEGIN
         DELETE FROM mail WHERE session = old.number;
     END;
@@ -135,6 +137,69 @@ MIGRATIONS: Sequence[str] = (
     CREATE INDEX questions_left ON questions (session) WHERE NOT settled;
     CREATE TRIGGER questions_removed AFTER DELETE ON sessions BEGIN
         DELETE FROM questions WHERE session = old.number;
+    END;
+    -- Sessions that need a driver, each as its row says: the same rule as `keep_work` of Postgres.
+    CREATE TABLE work (
+        number INTEGER PRIMARY KEY,
+        session TEXT NOT NULL,
+        agent TEXT NOT NULL,
+        begun INTEGER NOT NULL,
+        caller TEXT NOT NULL,
+        priority INTEGER NOT NULL,
+        since REAL NOT NULL,
+        due REAL
+    ) STRICT;
+    CREATE INDEX work_free ON work (agent, begun, caller, priority DESC, since)
+        WHERE due IS NULL;
+    CREATE INDEX work_later ON work (due) WHERE due IS NOT NULL;
+    CREATE TRIGGER work_of_new AFTER INSERT ON sessions BEGIN
+        DELETE FROM work WHERE number = new.number;
+        INSERT INTO work SELECT
+            new.number, new.session,
+            CASE WHEN new.parent <> '' THEN ''
+                ELSE coalesce(nullif(prompt.agent, ''), new.agent) END,
+            new.state = 'open' AND new.parent = ''
+                OR new.mail_last <= new.mail_taken AND new.due IS NOT NULL,
+            coalesce(prompt.caller, new.caller), coalesce(prompt.priority, 0),
+            coalesce(prompt.at, new.changed),
+            CASE WHEN new.mail_last > new.mail_taken THEN NULL ELSE new.due END
+        FROM (SELECT 1) LEFT JOIN mail AS prompt ON prompt.session = new.number
+            AND prompt.lane = 'prompts'
+            AND (new.parent <> '' OR new.state NOT IN ('open', 'waiting', 'paused'))
+            AND prompt.number = (SELECT min(number) FROM mail WHERE session = new.number
+                AND lane = 'prompts' AND number > new.prompts_taken)
+        WHERE new.mail_last > new.mail_taken
+            OR new.prompts_last > new.prompts_taken
+                AND (new.parent <> '' OR new.state NOT IN ('open', 'waiting', 'paused'))
+            OR new.parent = '' AND (new.state = 'open' OR new.due IS NOT NULL);
+    END;
+    CREATE TRIGGER work_of_changed AFTER UPDATE ON sessions
+    WHEN (old.state, old.due, old.agent, old.caller, old.parent, old.mail_last, old.mail_taken,
+            old.prompts_last, old.prompts_taken)
+        IS NOT (new.state, new.due, new.agent, new.caller, new.parent, new.mail_last,
+            new.mail_taken, new.prompts_last, new.prompts_taken) BEGIN
+        DELETE FROM work WHERE number = new.number;
+        INSERT INTO work SELECT
+            new.number, new.session,
+            CASE WHEN new.parent <> '' THEN ''
+                ELSE coalesce(nullif(prompt.agent, ''), new.agent) END,
+            new.state = 'open' AND new.parent = ''
+                OR new.mail_last <= new.mail_taken AND new.due IS NOT NULL,
+            coalesce(prompt.caller, new.caller), coalesce(prompt.priority, 0),
+            coalesce(prompt.at, new.changed),
+            CASE WHEN new.mail_last > new.mail_taken THEN NULL ELSE new.due END
+        FROM (SELECT 1) LEFT JOIN mail AS prompt ON prompt.session = new.number
+            AND prompt.lane = 'prompts'
+            AND (new.parent <> '' OR new.state NOT IN ('open', 'waiting', 'paused'))
+            AND prompt.number = (SELECT min(number) FROM mail WHERE session = new.number
+                AND lane = 'prompts' AND number > new.prompts_taken)
+        WHERE new.mail_last > new.mail_taken
+            OR new.prompts_last > new.prompts_taken
+                AND (new.parent <> '' OR new.state NOT IN ('open', 'waiting', 'paused'))
+            OR new.parent = '' AND (new.state = 'open' OR new.due IS NOT NULL);
+    END;
+    CREATE TRIGGER work_removed AFTER DELETE ON sessions BEGIN
+        DELETE FROM work WHERE number = old.number;
     END;
     CREATE TABLE anchors (
         session TEXT NOT NULL,
