@@ -160,8 +160,7 @@ def serve(
 
     async def run() -> None:
         if source.service is not None:
-            if given["shows"]:
-                raise ConfigError(f"{target} is a service: give it shows=… instead of --show")
+            _agree_on_shown(target, given["shows"])
             _agree_on_outside(source.service, outside)
             await _serve_service(source.service, options, entry)
             return
@@ -177,6 +176,11 @@ def serve(
             await _serve_service(service, options, entry)
 
     asyncio.run(run())
+
+
+def _agree_on_shown(target: str | None, shows: object) -> None:
+    if shows:
+        raise ConfigError(f"{target} is a service: give it shows=… instead of --show")
 
 
 def _agree_on_outside(service: Service, given: OutsideSettings) -> None:

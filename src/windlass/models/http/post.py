@@ -88,7 +88,7 @@ async def post_sse(
 ) -> AsyncGenerator[Sequence[SseEvent]]:
     """Send the body; yield STREAM_OPENED, then the events of each read. Connecting has a limit."""
     progress = progress or ReplyProgress()
-    signed = await signer.sign_request(url, body) if signer is not None else {}
+    signed: Mapping[str, str] = await signer.sign_request(url, body) if signer else {}
     headers = {"Accept": "text/event-stream", **headers, **signed}
     began_at = asyncio.get_running_loop().time()
     try:
