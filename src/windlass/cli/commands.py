@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from windlass.cli.mcp import mcp as mcp
     from windlass.cli.migrate import migrate as migrate
     from windlass.cli.models import models as models
+    from windlass.cli.new import new as new
     from windlass.cli.notes import notes as notes
     from windlass.cli.people import audit as audit, group as group, person as person
     from windlass.cli.policy import policy as policy
@@ -75,6 +76,7 @@ COMMANDS: Mapping[str, str] = {
     "trust": "Trust the settings of this project; list what is trusted.",
     "secrets": "Set, list and delete keys by name; nobody is shown their values.",
     "config": "Show the settings, and where each comes from.",
+    "new": "Make a project: an agent, a policy, tests, a service.",
     "demo": "Watch an agent stall, be killed and finish. Needs no key.",
     "eval": "Evaluate an agent: run cases, compare reports, gate changes.",
     "doctor": "Show what this machine can do, and what is missing.",
@@ -106,6 +108,7 @@ LAZY_MODULES: LazyModules = {
     "windlass.cli.mcp": "mcp",
     "windlass.cli.migrate": "migrate",
     "windlass.cli.models": "models",
+    "windlass.cli.new": "new",
     "windlass.cli.notes": "notes",
     "windlass.cli.people": "audit group person",
     "windlass.cli.policy": "policy",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
+    from windlass.core.view import Prompt as Prompt
     from windlass.testing.blobs import BlobStoreConformance as BlobStoreConformance
     from windlass.testing.budgets import SharedBudgetsConformance as SharedBudgetsConformance
     from windlass.testing.cassettes import (
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     from windlass.testing.work import WorkConformance as WorkConformance
 
 LAZY_MODULES: LazyModules = {
+    "windlass.core.view": "Prompt",
     "windlass.testing.blobs": "BlobStoreConformance",
     "windlass.testing.budgets": "SharedBudgetsConformance",
     "windlass.testing.cassettes": "Cassette CassetteMismatch",
