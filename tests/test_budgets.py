@@ -19,12 +19,12 @@ from proof.budgets.code_measures import (
 from proof.budgets.run_measures import measure_runs
 
 RUN_BUDGETS: Mapping[str, float] = {
-    "functions of a run over HTTP": 517,  # aim: 380
+    "functions of a run over HTTP": 521,  # aim: 380
     "files of a run over HTTP": 101,  # aim: 75
-    "place of the loop in a run over HTTP": 124,  # aim: 90
-    "functions of a scripted run": 322,
+    "place of the loop in a run over HTTP": 126,  # aim: 90
+    "functions of a scripted run": 326,
     "files of a scripted run": 68,
-    "place of the loop in a scripted run": 111,  # aim: 90
+    "place of the loop in a scripted run": 113,  # aim: 90
     "functions of a served run": 790,  # aim: 520
     "files of a served run": 144,  # aim: 105
     "Python calls of a step": 930,
