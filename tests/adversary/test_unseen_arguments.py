@@ -2,12 +2,12 @@
 
 import io
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from windlass.cli.output import show_whole_call
 from windlass.cli.question_prompt import QuestionPrompt
@@ -101,5 +101,5 @@ async def test_the_difference_of_a_file_is_shown_and_not_approved_unseen(tmp_pat
     # The tools of a sub-agent are others, although they may have the same names.
     keys = iter("sy")
     page.truncate(0)
-    await prompt(replace(question, agents=("helper", "writer")))
+    await prompt(replace(question, chain=("helper", "writer")))
     assert "as things are now" not in page.getvalue()

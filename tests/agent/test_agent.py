@@ -185,7 +185,7 @@ def test_a_limit_that_is_none_is_refused_when_it_is_built(name: str, limit: Any)
 def test_a_money_limit_needs_a_price() -> None:
     """P6: refused at construction."""
     with pytest.raises(ConfigError, match="price"):
-        Agent(ScriptedModel([]), limits=Limits(usd=Decimal(1)))
+        Agent(ScriptedModel([], info=ModelInfo("scripted:unpriced")), limits=Limits(usd=Decimal(1)))
 
 
 async def test_an_empty_prompt_is_refused(clock: VirtualClock) -> None:

@@ -165,7 +165,10 @@ async def test_a_budget_of_tokens_needs_no_price(clock: VirtualClock) -> None:
 def test_a_budget_that_cannot_be_held_is_refused() -> None:
     """P6: before anything is spent."""
     with pytest.raises(ConfigError, match="price"):
-        Agent(ScriptedModel([]), budgets=[Budget("team", usd=CENT)])
+        Agent(
+            ScriptedModel([], info=ModelInfo("scripted:unpriced")),
+            budgets=[Budget("team", usd=CENT)],
+        )
     with pytest.raises(ConfigError, match="the same name"):
         Agent(priced(), budgets=[Budget("team", usd=CENT), Budget("team", tokens=5)])
     for usd, tokens in ((None, None), (Decimal(0), None), (Decimal(-1), None), (None, 0)):

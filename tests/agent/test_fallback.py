@@ -146,4 +146,8 @@ def test_each_fallback_needs_a_price_for_a_money_limit() -> None:
     """P6, B2."""
     priced = ScriptedModel([], info=ModelInfo("a:a", Price(Decimal(1), Decimal(1))))
     with pytest.raises(ConfigError, match="b:b is not known"):
-        Agent(priced, fallbacks=[model("b:b")], limits=Limits(usd=Decimal(1)))
+        Agent(
+            priced,
+            fallbacks=[ScriptedModel([], info=ModelInfo("b:b"))],
+            limits=Limits(usd=Decimal(1)),
+        )

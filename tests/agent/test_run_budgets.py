@@ -90,7 +90,7 @@ async def test_a_prompt_in_the_queue_keeps_its_budget() -> None:
 
 
 async def test_a_budget_that_could_not_be_held_is_refused() -> None:
-    unpriced = Agent(ScriptedModel([]), journal=MemoryJournal())
+    unpriced = Agent(ScriptedModel([], info=ModelInfo("a:b")), journal=MemoryJournal())
     with pytest.raises(ConfigError, match="price"):
         await unpriced.run("Go.", budgets=[MINE])
     with pytest.raises(ConfigError, match="same name"):

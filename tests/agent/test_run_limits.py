@@ -4,6 +4,7 @@ import pytest
 
 from windlass import Agent, Allow, ConfigError, Limits, tool
 from windlass.agent.openings import LIMITS_KEY
+from windlass.core.setup import ModelInfo
 from windlass.gates import ask
 from windlass.journals import MemoryJournal
 from windlass.testing import ScriptedModel, call
@@ -57,7 +58,7 @@ async def test_a_limit_in_the_context_is_not_loosened() -> None:
 
 
 async def test_money_is_not_limited_without_a_price() -> None:
-    with ScriptedModel([]) as model:
+    with ScriptedModel([], info=ModelInfo("scripted:unpriced")) as model:
         agent = Agent(model)
         with pytest.raises(ConfigError, match="price"):
             await agent.run("Hi", limits=Limits(usd=1))

@@ -111,9 +111,9 @@ async def test_the_gate_sees_the_inner_call_and_can_change_it() -> None:
     [
         ({"name": "get_winch_99", "arguments": {}}, "There is no tool 'get_winch_99'."),
         ({"name": "get_pump_0", "arguments": {"number": "x"}}, "number"),
-        ({"name": "get_pump_0"}, "give one JSON object"),
-        ({"arguments": {"number": 1}}, "give one JSON object"),
-        ({"name": "call_tool", "arguments": {"name": "get_pump_0"}}, "give one JSON object"),
+        ({"name": "get_pump_0"}, "pass one JSON object"),
+        ({"arguments": {"number": 1}}, "pass one JSON object"),
+        ({"name": "call_tool", "arguments": {"name": "get_pump_0"}}, "pass one JSON object"),
     ],
 )
 async def test_a_call_that_names_no_tool_or_does_not_fit_runs_nothing(

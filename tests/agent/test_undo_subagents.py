@@ -166,14 +166,14 @@ async def test_a_question_of_a_sub_agents_undo_waits_and_is_answered_through_the
     await chief.run("Go.", session="s")
     waiting = await chief.undo("s")
     assert waiting.outcome == "suspended"
-    assert [(each.session, each.call.name) for each in waiting.questions] == [
+    assert [(each.session, each.tool) for each in waiting.questions] == [
         ("s/c1_0", "undo_enter"),
         ("s/c1_0", "undo_enter"),
     ]
     assert ledger.log == []
     first, second = waiting.questions
-    await chief.answer("s/c1_0", first.call.id, Allow())
-    result = await chief.answer("s/c1_0", second.call.id, Allow())
+    await chief.answer("s/c1_0", first.call_id, Allow())
+    result = await chief.answer("s/c1_0", second.call_id, Allow())
     assert result.completed
     assert ledger.log == ["c", "b"]
 

@@ -248,7 +248,10 @@ async def test_a_token_that_is_refused_at_once_is_not_asked_for_again() -> None:
             OAuthService(server_metadata={"authorization_endpoint": "file:///bin/sh"}),
             "must begin with https://",
         ),
-        (OAuthService(server_metadata={"registration_endpoint": None}), "registers no clients"),
+        (
+            OAuthService(server_metadata={"registration_endpoint": None}),
+            "does not register clients",
+        ),
     ],
 )
 async def test_nobody_gets_a_token_if_something_is_wrong(service: OAuthService, words: str) -> None:

@@ -36,9 +36,9 @@ def form(**properties: Any) -> dict[str, Any]:
     [
         ({"type": "array"}, "must be an object"),
         ({"type": "object"}, "must be an object"),
-        (form(inner={"type": "object", "properties": {}}), "'inner' is not a text"),
-        (form(inner={"type": "array"}), "'inner' is not a text"),
-        (form(inner={"type": "array", "items": form()}), "'inner' is not a text"),
+        (form(inner={"type": "object", "properties": {}}), "'inner' is not text"),
+        (form(inner={"type": "array"}), "'inner' is not text"),
+        (form(inner={"type": "array", "items": form()}), "'inner' is not text"),
         (form(inner=True), "not described"),
         (form(**{f"f{at}": TEXT for at in range(31)}), "at most 30 fields"),
         (form(**{"x" * 101: TEXT}), "at most 100 characters"),

@@ -477,7 +477,7 @@ MADE_BY_THE_RUNTIME = {
     *("CallAnswered.person", "AnswerCounted.person", "AnswerCounted.call_id"),
     *("AnswerCounted.digest", "AnswerCounted.signature"),
     *("AttemptFailed.charge", "StepProposed.charge", "ContextCompacted.charge"),
-    *("CallFinished.charges", "RunEnded.charge", "RunEnded.charges"),
+    *("CallFinished.charges", "CallJudged.charges", "RunEnded.charge", "RunEnded.charges"),
     "SessionImported.calls",
     "EntryKept.body",
     *("RunStarted.driver", "RunResumed.driver", "RunStarted.folder", "RunResumed.below"),

@@ -377,7 +377,7 @@ async def test_bad_input_is_answered_and_the_connection_lives(place: Place) -> N
             with pytest.raises(EditorError, match=said):
                 await editor.request(method, **params)
         audio = [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}]
-        with pytest.raises(EditorError, match="Sound cannot be taken"):
+        with pytest.raises(EditorError, match="Audio cannot be used"):
             await editor.request("session/prompt", sessionId=session, prompt=audio)
         place.answer(text_answer("Still here."))
         assert (await editor.prompt(session, "Hi."))["stopReason"] == "end_turn"

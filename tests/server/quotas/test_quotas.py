@@ -151,7 +151,9 @@ async def test_replicas_that_ask_at_once_do_not_exceed_it_together(clock: Virtua
 
 
 async def test_money_for_a_model_without_a_price_says_who_must_act() -> None:
-    async with run_service(Agent(ScriptedModel(["Fine."]), name="a")) as service:
+    async with run_service(
+        Agent(ScriptedModel(["Fine."], info=ModelInfo("a:b")), name="a")
+    ) as service:
         await set_quota(service, usd_per_day="2.5", caller="*")
         refused = await start(await service.make_client("ann"))
         assert (refused.status, refused.data["error"]["code"]) == (422, "quota_without_price")

@@ -77,11 +77,7 @@ def make_form(question: Question) -> types.ElicitRequest:
 
 
 def read_form(result: types.ElicitResult) -> PersonAnswer | None:
-    """Return the answer in a form; None if the user gave none.
-
-    Raises ApiError 400 for a form that was filled in with something else: nobody said yes or no,
-    so the question still waits.
-    """
+    """Return the answer in a form; None if it has none that fits, so that the question waits."""
     if result.action == "cancel":
         return None
     content = result.content or {}
@@ -97,12 +93,7 @@ def read_form(result: types.ElicitResult) -> PersonAnswer | None:
         case "deny":
             return denial
         case _:
-            raise ApiError(
-                400,
-                "invalid_answer",
-                f"The form does not fit: `answer` must be one of {', '.join(ANSWERS)}.",
-                "Show the form again: the question still waits.",
-            )
+            return None
 
 
 _log = get_logger(__name__)
@@ -167,17 +158,24 @@ async def follow_call(run: ClientRun) -> AsyncGenerator[Projection]:
                 yield run.view
 
 
-async def answer_call(run: ClientRun, responses: types.InputResponses) -> None:
-    """Give the answers that a client collected. One that came too late changes nothing."""
+async def answer_call(run: ClientRun, responses: types.InputResponses) -> frozenset[str]:
+    """Give the answers that a client collected. One that came too late changes nothing.
+
+    Returns the questions that its user was shown and did not answer.
+    """
     run.caller.require("answer")
+    unanswered = set[str]()
     for asked, response in responses.items():
         reply = read_form(response) if isinstance(response, types.ElicitResult) else None
-        if reply is not None:
+        if reply is None:
+            unanswered.add(asked)
+        else:
             await run.answer(asked, reply)
+    return frozenset(unanswered)
 
 
 async def wait_for_call(
-    ctx: RequestContext, run: ClientRun
+    ctx: RequestContext, run: ClientRun, unanswered: frozenset[str] = frozenset()
 ) -> types.CallToolResult | types.InputRequiredResult:
     """Wait for the end of a run, and have its questions answered by the client's user.
 
@@ -192,6 +190,8 @@ async def wait_for_call(
             new = [one for one in view.questions if question_id(one) not in asked]
             if not new:
                 continue
+            if not unanswered.isdisjoint(map(question_id, new)):
+                return make_result(view)  # A client that answers by itself would be asked forever.
             if not can_ask(ctx, run.caller) or any(map(is_too_long, new)):
                 return make_result(view)
             if not ctx.session.can_send_request:

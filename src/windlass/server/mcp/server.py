@@ -202,22 +202,24 @@ class ToolHandlers:
             caller = self._find_caller(ctx)
             headers: Mapping[str, str] = ctx.request.headers if ctx.request is not None else {}
             key = headers.get("idempotency-key", "")
-            run = await self._find_run(caller, agent, params, key)
-            return await self._wait(ctx, run)
+            run, unanswered = await self._find_run(caller, agent, params, key)
+            return await self._wait(ctx, run, unanswered)
         except (ApiError, WindlassError) as error:
             return make_error_result(api_error_from(error))
 
     async def _find_run(
         self, caller: Caller, agent: str, params: types.CallToolRequestParams, key: str
-    ) -> ClientRun:
+    ) -> tuple[ClientRun, frozenset[str]]:
+        """Return the run of a call, and the questions that the client left unanswered."""
         if params.request_state is None:
             task = read_arguments(params.arguments)
-            return await begin_call(self._service, caller, agent, task, key)
+            return await begin_call(self._service, caller, agent, task, key), frozenset()
         run = await find_call(self._service, caller, params.request_state)
-        await answer_call(run, params.input_responses or {})
-        return run
+        return run, await answer_call(run, params.input_responses or {})
 
-    async def _wait(self, ctx: RequestContext, run: ClientRun) -> CallResult:
+    async def _wait(
+        self, ctx: RequestContext, run: ClientRun, unanswered: frozenset[str]
+    ) -> CallResult:
         key = _request_key(ctx, run.caller, ctx.request_id)
         self._open[key] = make_run_id(run.session.name, run.number)
         while len(self._open) > REMEMBERED_MAX:
@@ -225,7 +227,7 @@ class ToolHandlers:
         if speaks_tasks(ctx):
             result = await self._wait_as_task(ctx, run)
         else:
-            result = await wait_for_call(ctx, run)
+            result = await wait_for_call(ctx, run, unanswered)
         # After a cancel it stays: its notification may come after the end of this task.
         self._open.pop(key, None)
         return result
