@@ -42,6 +42,8 @@ FUNCTION_LINES_MAX = 40
 LONG_FUNCTIONS = {
     "src/windlass/core/fold/run.py": "_apply_in_run",  # one arm for each fact
     "src/windlass/runtime/loop.py": "run_loop",  # one arm for each move
+    "src/windlass/core/projection/project.py": "_apply_fact",  # one arm for each fact
+    "src/windlass/runtime/mailbox.py": "_make_fact",  # one arm for each message
     "src/windlass/runtime/attempt.py": "stream",  # each way in which a request can end
 }
 """Longer functions, each with the reason why it reads better as one."""

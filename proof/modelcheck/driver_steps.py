@@ -4,6 +4,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
+from msgspec.structs import replace
+
 from proof.modelcheck.explore import ModelStep, RuleViolation
 from proof.modelcheck.fact_log import (
     CALL_RESULTS,
@@ -28,9 +30,14 @@ from proof.modelcheck.world import (
     DriverState,
     Scenario,
     WorldState,
+    is_freed,
 )
+from windlass.core.driver_needs import needs_driver
 from windlass.core.errors import IllegalFact, SessionBusy
 from windlass.core.events import (
+    BudgetAllotted,
+    BudgetAwaited,
+    BudgetWaitEnded,
     CallJudged,
     Fact,
     MailRefused,
@@ -41,14 +48,17 @@ from windlass.core.events import (
     RunResumed,
     SteeringTaken,
 )
-from windlass.core.fold.control import needs_driver
+from windlass.core.limits import Amount
 from windlass.core.moves import (
+    AwaitBudget,
+    DrawBudget,
     EndRun,
     JudgeCalls,
     PauseRun,
     RequestReply,
     RunCalls,
     StayPaused,
+    StayWaiting,
     TakeSteering,
     WaitForAnswers,
 )
@@ -161,14 +171,18 @@ class DriverSteps:
             return False
         if session.is_paused and self._bug == "sweep_drives_paused":
             return True
+        if session.awaits_budget and self._bug == "freed_budget_unnoticed":
+            return False
         has_control, has_prompts = self._find_mail(session)
-        return needs_driver(session, has_control_mail=has_control, has_prompts=has_prompts)
+        # The time of a wait never comes here: what is given back must be enough to continue it.
+        return needs_driver(session, now=0.0, has_control_mail=has_control, has_prompts=has_prompts)
 
     def _has_work(self, session: State) -> bool:
         """Return whether the session has a row of work: a look sees nothing else."""
         if session.is_paused and self._bug == "sweep_drives_paused":
             return True
-        row = row_of(session)
+        # As in `_needs_driver`, the time of a wait never comes.
+        row = replace(row_of(session), due=None)
         has_control, has_prompts = self._find_mail(session)
         if self._bug == "no_work_for_mail_of_waiting" and row.state == "waiting":
             has_control = False
@@ -264,6 +278,8 @@ class DriverSteps:
             yield self._step(text, driver._replace(letters=(letter,)), control=control)
             return
         fact = make_letter_fact(session, letter, self._bug)
+        if self._bug == "freed_before_the_wait" and isinstance(fact, BudgetWaitEnded):
+            fact = MailRefused(letter.number, letter.kind, "the run does not wait")
         verb = "refuses" if isinstance(fact, MailRefused) else "takes"
         place: NextPlace = "let go" if isinstance(fact, RunEnded) else "driving"
         must_release = driver.must_release or isinstance(fact, ReleaseAsked)
@@ -306,7 +322,7 @@ class DriverSteps:
         elif not driver.call:
             yield self._make_move(self._log[driver.log])
 
-    def _make_move(self, node: LogNode) -> Step:
+    def _make_move(self, node: LogNode) -> Step:  # noqa: C901 - an arm per move
         """Perform the move that the real decision chooses."""
         match node.move:
             case RequestReply():
@@ -331,6 +347,8 @@ class DriverSteps:
                 return self._append("parks the run", (parked,))
             case StayPaused():
                 return self._append("lets go of the paused run", (RunReleased("paused"),), "let go")
+            case DrawBudget() | AwaitBudget() | StayWaiting() as move:
+                return self._ask_budget(move)
             case EndRun(outcome, reason):
                 end = RunEnded(outcome, reason)
                 facts, text = self._end_with_next(node.state, end, "ends the run")
@@ -340,6 +358,21 @@ class DriverSteps:
                 return self._step_to("lets go: a person has to answer", after)
             case _:
                 raise AssertionError(node.move)
+
+    def _ask_budget(self, move: DrawBudget | AwaitBudget | StayWaiting) -> Step:
+        match move:
+            case DrawBudget(budget, wanted):
+                if is_freed(self._scenario, self._world):
+                    allotted = BudgetAllotted(budget.name, wanted)
+                    return self._append("draws on the budget", (allotted,))
+                dry = BudgetAllotted(budget.name, Amount(tokens=0), dry=True, held=wanted)
+                return self._append("finds the budget dry", (dry,))
+            case AwaitBudget(budget, held, wait_s):
+                awaited = BudgetAwaited(budget, held, wait_s)
+                return self._append("waits for the budget", (awaited,))
+            case StayWaiting():
+                released = RunReleased("waits for the budget")
+                return self._append("lets go of the waiting run", (released,), "let go")
 
     def _judge(self, session: State) -> Allow | Ask:
         is_imported = any(call.imported for call in session.step_calls)

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
+from proof.modelcheck.letters import BUDGET
 from proof.modelcheck.world import CallPlace
 from windlass.core.decide.next_move import decide
 from windlass.core.events import (
@@ -28,7 +29,7 @@ from windlass.core.events import (
     StepProposed,
 )
 from windlass.core.fold.run import apply_fact, fold
-from windlass.core.limits import Limits, Reservation
+from windlass.core.limits import Budget, Limits, Reservation
 from windlass.core.messages import AssistantMessage, TextPart, ToolCall, ToolResult, ToolSpec
 from windlass.core.moves import Move
 from windlass.core.setup import ModelInfo, Setup, digest
@@ -78,13 +79,20 @@ class FactLog:
     """All sessions that the explorer has seen, as nodes."""
 
     def __init__(
-        self, *, has_call: bool, is_repeatable: bool = False, is_queued: bool = False
+        self,
+        *,
+        has_call: bool,
+        is_repeatable: bool = False,
+        is_queued: bool = False,
+        has_budget: bool = False,
     ) -> None:
         self._has_call = has_call
         self._nodes: list[LogNode] = []
         self._by_key: dict[Hashable, int] = {}
         self._appended: dict[Hashable, int] = {}
         self._setup = REPEATABLE if is_repeatable else SETUP
+        if has_budget:
+            self._setup = replace(self._setup, budgets=(Budget(BUDGET, tokens=10**6),))
         start = RunQueued(1, 1, seq=1) if is_queued else self.start_fact(State(SESSION), 0)
         self.first = self._find_node(State(SESSION), (), (start,))
 
@@ -170,6 +178,8 @@ def _key_of(state: State) -> Hashable:
         run.pause is not None,
         run.queued_mail,
         run.is_released,
+        run.budget_wait is not None,
+        tuple(allotment.dry for allotment in run.allotments),
         len(run.pending),
         run.reply is not None,
         run.attempt is not None,

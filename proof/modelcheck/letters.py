@@ -9,6 +9,7 @@ from windlass.agent.approvals import answer_from_mail
 from windlass.core.events import Fact, RunEnded, RunQueued
 from windlass.core.mail import (
     AnswerMail,
+    BudgetFreedMail,
     CancelMail,
     ContinueMail,
     ControlMail,
@@ -24,6 +25,8 @@ from windlass.core.verdicts import Allow, Deny
 from windlass.journals.mail_rules import LaneCounters
 from windlass.runtime.mailbox import find_refusal, make_mail_facts
 
+BUDGET = "team"
+"""The shared budget of the modelled session, if it has one."""
 CALL = "c1"
 """The one call of the modelled session."""
 
@@ -113,6 +116,7 @@ def _make_letter(posted: PostedLetter) -> Letter:
         "steer": SteerMail(run=posted.run, prompt=(TextPart("Hurry."),)),
         "pause": PauseMail(run=posted.run),
         "release": ReleaseMail(run=posted.run, opening=posted.opening),
+        "freed": BudgetFreedMail(run=posted.run, budget=BUDGET),
         "continue": ContinueMail(run=posted.run),
         "allow": make_answer_mail("allow", posted.run),
         "deny": make_answer_mail("deny", posted.run),

@@ -24,4 +24,6 @@ PlantedBug = Literal[
     "rewound_run_resumed",
     "rewound_run_not_paused",
     "no_work_for_mail_of_waiting",
+    "freed_budget_unnoticed",
+    "freed_before_the_wait",
 ]

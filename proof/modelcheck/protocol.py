@@ -13,7 +13,7 @@ from proof.modelcheck.environment import environment_steps
 from proof.modelcheck.explore import ModelStep
 from proof.modelcheck.fact_log import FactLog
 from proof.modelcheck.letters import LaneState, post_letter
-from proof.modelcheck.world import NOBODY, DriverState, Scenario, WorldState
+from proof.modelcheck.world import NOBODY, DriverState, Scenario, WorldState, is_freed
 
 
 class LeaseProtocol:
@@ -25,6 +25,7 @@ class LeaseProtocol:
             has_call=scenario.has_call,
             is_repeatable=scenario.is_poison,
             is_queued=scenario.is_queued,
+            has_budget=scenario.has_budget,
         )
 
     def first_state(self) -> WorldState:
@@ -70,6 +71,8 @@ class LeaseProtocol:
         if state.rewound != NOBODY:
             return False
         at_rest = not session.is_active or session.is_paused or session.is_waiting
+        # Another run holds its budget, and has not given anything back.
+        at_rest = at_rest or (session.awaits_budget and not is_freed(self.scenario, state))
         # A prompt waits until the run before it has ended.
         is_settled = not (state.control.owed or (state.prompts.owed and not session.is_active))
         return at_rest and is_settled and all(d.place in ("idle", "dead") for d in state.drivers)

@@ -67,6 +67,19 @@ SCENARIOS: Mapping[str, Scenario] = {
     "queued and more": Scenario(
         is_queued=True, has_call=False, posters=((_TALK,), (("prompt",),)), crashes=1
     ),
+    # Another run holds the shared budget, and gives it back at any moment: when the run asks, when
+    # it is being released, or later; its driver crashes, and people talk to it meanwhile.
+    "budget": Scenario(
+        has_budget=True, has_call=False, posters=((("freed",),), (_TALK,)), crashes=1, cuts=1
+    ),
+    "budget in a file": Scenario(
+        store="file",
+        has_budget=True,
+        has_call=False,
+        posters=((("freed",),), (("pause", "cancel"), ("continue",))),
+        crashes=1,
+        releases=1,
+    ),
     # A copy of the session, made at any moment from any of its records, which gets messages.
     "fork": Scenario(has_call=False, posters=((("steer", "cancel"), ("steer",)),), forks=1),
 }
@@ -124,6 +137,12 @@ PLANTED: Mapping[PlantedBug, Scenario] = {
     ),
     "rewound_run_not_paused": Scenario(
         lost_tails=1, crashes=1, can_stop_in_call=False, bug="rewound_run_not_paused"
+    ),
+    "freed_budget_unnoticed": Scenario(
+        has_budget=True, has_call=False, posters=((("freed",),),), bug="freed_budget_unnoticed"
+    ),
+    "freed_before_the_wait": Scenario(
+        has_budget=True, has_call=False, posters=((("freed",),),), bug="freed_before_the_wait"
     ),
 }
 """The smallest scenario in which each bug shows."""

@@ -111,6 +111,14 @@ class Scenario:
     """Whether the tool can find out what became of a call."""
     is_queued: bool = False
     """Whether the run was accepted and no driver has begun it; else its first driver is dead."""
+    has_budget: bool = False
+    """Whether the run draws on a budget that another run holds until `freed` is posted."""
     is_poison: bool = False
     """Whether the call, which may be repeated, takes its process down each time it runs."""
     bug: PlantedBug | None = None
+
+
+def is_freed(scenario: Scenario, state: WorldState) -> bool:
+    """Whether the other run has given its budget back: then it has posted so."""
+    kinds = zip(scenario.posters, state.posted, strict=True)
+    return any(("freed",) in messages[:posted] for messages, posted in kinds)

@@ -126,6 +126,10 @@ class OutsideWorld:
     """Steering messages that were confirmed as recorded."""
     posted: dict[int, PostedLetter] = field(default_factory=dict[int, PostedLetter])
     """The messages to the session that the store has, by their number."""
+    posted_beside: dict[tuple[str, int], PostedLetter] = field(
+        default_factory=dict[tuple[str, int], PostedLetter]
+    )
+    """The messages to sessions beside this one, by session and number: its runs post some."""
     queued: dict[int, PostedLetter] = field(default_factory=dict[int, PostedLetter])
     """The prompts that were put into the queue of the session, by their number."""
     provider_limit: ProviderLimit | None = None
@@ -278,6 +282,8 @@ class SimJournal(JournalWrapper):
         if session == self._outside.plan.session:
             lane = self._outside.queued if receipt.lane == "prompts" else self._outside.posted
             lane[receipt.number] = PostedLetter(message, key)
+        else:
+            self._outside.posted_beside[session, receipt.number] = PostedLetter(message, key)
         self._power.end_write(write)
         return receipt
 

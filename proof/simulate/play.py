@@ -104,6 +104,11 @@ async def _play_sessions(plan: SessionPlan, clock: VirtualClock) -> PlayedSessio
     sessions = (_play_session(one, clock, store) for one in (plan, *plan.beside))
     played, *beside = await asyncio.gather(*sessions)
     played.beside = beside
+    for one in (played, *beside):
+        for other in (played, *beside):
+            for (session, number), letter in other.outside.posted_beside.items():
+                if session == one.plan.session:
+                    one.outside.posted[number] = letter
     return played
 
 

@@ -54,7 +54,7 @@ def test_it_says_what_the_facts_add_up_to() -> None:
 def test_it_names_each_state_that_a_session_comes_through() -> None:
     """D9: what open, waiting and paused mean is said in one place."""
     states = [state for state, _ in groupby(row.state for row in rows_of(facts_of_every_kind()))]
-    first = ["open", "waiting", "open", "paused", "open", "completed"]
+    first = ["open", "waiting", "open", "awaiting_budget", "open", "paused", "open", "completed"]
     second = ["queued", "paused", "queued", *["open", "waiting"] * 3, "open", "failed"]
     assert states == [*first, *second, "open", "completed"]
 

@@ -45,6 +45,7 @@ SMALL = (
     "poison",
     "fork",
     "queued",
+    "budget in a file",
     "answers and a cancel",
     "forged answer",
 )
@@ -78,6 +79,8 @@ FINDINGS = [
     ("rewound_run_resumed", "the effect of one call happened twice"),
     ("rewound_run_not_paused", "the effect of one call happened twice"),
     ("no_work_for_mail_of_waiting", "a message is never taken"),
+    ("freed_budget_unnoticed", "the session never comes to its end"),
+    ("freed_before_the_wait", "the session never comes to its end"),
 ]
 """The planted bugs, and the rule that each of them breaks."""
 

@@ -25,6 +25,8 @@ from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
     BudgetAllotted,
+    BudgetAwaited,
+    BudgetWaitEnded,
     CallAnswered,
     CallFinished,
     CallJudged,
@@ -65,6 +67,7 @@ from windlass.core.messages import (
     UserMessage,
 )
 from windlass.core.moves import (
+    AwaitBudget,
     ClearedCall,
     Compact,
     DrawBudget,
@@ -80,6 +83,7 @@ from windlass.core.moves import (
     RequestReply,
     RunCalls,
     StayPaused,
+    StayWaiting,
     Summarize,
     TakeSteering,
     WaitForAnswers,
@@ -171,6 +175,7 @@ def _draw_policy(random: Random) -> LoopPolicy:
         on_unknown=pick(["tell", "ask"]),
         tool_choice=pick(["auto", "required", "look"]),
         same_call_note=pick([1, 3]),
+        budget_wait_s=pick([0.0, 3.0, 600.0]),
     )
 
 
@@ -246,7 +251,7 @@ class RandomSession:
                 return
         raise AssertionError("the run has no end")
 
-    def _perform_move(self) -> None:  # noqa: C901 - an arm per move
+    def _perform_move(self) -> None:  # noqa: C901, PLR0915 - an arm per move
         if self._chance(0.02):
             self._record(RunEnded("cancelled", "by a person"))
             return
@@ -272,6 +277,10 @@ class RandomSession:
                 self._record(NoteGiven(text, why))
             case DrawBudget(budget, wanted):
                 self._draw(budget, wanted)
+            case AwaitBudget(budget, held, wait_s):
+                self._record(BudgetAwaited(budget, held, wait_s))
+            case StayWaiting(wait):
+                self._end_wait(wait)
             case Compact(upto, note, how):
                 self._record(ContextCompacted(upto, note, how))
             case Summarize() as move:
@@ -304,6 +313,15 @@ class RandomSession:
                 self._record(RunEnded(outcome, reason, fault))
             case other:
                 assert_never(other)
+
+    def _end_wait(self, wait: BudgetAwaited) -> None:
+        """The budget is asked again: by this driver or the next one, when it is due or before."""
+        after_s = self._choose(0.5, wait.wait_s)
+        if self._chance(0.5):
+            self._record(BudgetWaitEnded(wait.budget), after_s=after_s)
+            return
+        self._record(RunReleased("waits"))
+        self._record(RunResumed(), after_s=after_s)
 
     def _end_pause(self) -> None:
         """The driver lets go, and another one goes on much later, perhaps with higher limits."""
@@ -350,7 +368,9 @@ class RandomSession:
 
     def _draw(self, budget: Budget, wanted: Amount) -> None:
         amount = self._choose(wanted, _half(wanted), PLENTY)
-        self._record(BudgetAllotted(budget.name, amount, dry=not covers_amount(amount, wanted)))
+        is_dry = not covers_amount(amount, wanted)
+        held = self._choose(None, wanted) if is_dry else None
+        self._record(BudgetAllotted(budget.name, amount, is_dry, held))
 
     def _summarise(self, move: Summarize) -> None:
         self.summaries.append(move.prompt)

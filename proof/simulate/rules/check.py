@@ -14,6 +14,7 @@ from proof.simulate.rules.permissions import check_permissions
 from proof.simulate.rules.projecting import check_projection
 from proof.simulate.rules.records import check_records
 from proof.simulate.rules.undoing import check_undoing
+from proof.simulate.rules.waiting import check_waiting
 from proof.simulate.rules.watching import check_watching
 from windlass.core.events import CallFinished, CallStarted, RunEnded, RunStarted
 from windlass.core.fold.run import fold
@@ -39,6 +40,7 @@ def _check_session(played: PlayedSession) -> None:
     check_effects(played)
     check_permissions(played)
     check_money(played, state)
+    check_waiting(played)
     check_mail(played)
     check_parking(played)
     check_undoing(played)

@@ -11,6 +11,7 @@ from proof.simulate.sim_tools import tool_result
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
+    BudgetAwaited,
     CallFinished,
     CallLate,
     ContextCompacted,
@@ -221,7 +222,7 @@ def _check_denials(run: list[Fact]) -> None:
 
 
 def _check_duration(run: list[Fact], played: PlayedSession) -> None:
-    """C5: how long a run may take. Waiting for a person does not count, nor does a crash."""
+    """C5: how long a run may take. Waits for a person or a budget do not count, nor a crash."""
     limit_s = played.plan.seconds_max
     if limit_s is None or any(isinstance(fact, RunResumed | LimitsRaised) for fact in run):
         return
@@ -233,6 +234,7 @@ def _check_duration(run: list[Fact], played: PlayedSession) -> None:
     took_s = sum(
         fact.at - before.at if fact.worked_s is None else fact.worked_s
         for before, fact in pairwise(own)
+        if not isinstance(before, BudgetAwaited)
     )
     require(took_s <= limit_s + SLACK_S, f"C5: {took_s:.3f} s under a limit of {limit_s}")
     is_early = _outcome_of(run) == "timed_out" and took_s < limit_s - SLACK_S

@@ -14,14 +14,13 @@ from windlass.agent.control import resume, wait_for_change
 from windlass.agent.openings import RunOpenings, RunTask
 from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
 from windlass.core.decide.undoing import plan_undo
+from windlass.core.driver_needs import find_expiry, needs_driver
 from windlass.core.errors import ForOperator, NothingToDo, RunUnfinished, SessionBusy
 from windlass.core.events import Event, Fact, RunPaused, RunReleased, RunSuspended
-from windlass.core.fold.control import needs_driver
 from windlass.core.fold.run import fold
 from windlass.core.limits import Limits
 from windlass.core.mail import Letter, PromptMail
 from windlass.core.result import RunResult, build_result
-from windlass.core.session_summary import find_expiry
 from windlass.core.state import State
 from windlass.logs import get_logger
 from windlass.ports import Watcher
@@ -49,23 +48,34 @@ class SessionDriver:
         self._is_closed = True
 
     async def drive(
-        self, session: str, *, consent: bool = False, watcher: Watcher | None = None
+        self,
+        session: str,
+        *,
+        consent: bool = False,
+        watcher: Watcher | None = None,
+        leaves_waiting: bool = False,
     ) -> RunResult[Any] | None:
         """Do what the session needs now, run after run. Returns the result of its last run.
+
+        `leaves_waiting`: release a run that waits for a shared budget instead of waiting with it.
 
         Returns when nothing is left to do, and None if the session has no run. Raises SessionBusy
         if another process drives it, SetupDrifted without consent, NothingToDo if it is unknown.
         """
         if watcher is None:
-            return await self._drive(session, None, consent=consent)
+            return await self._drive(session, None, consent, leaves_waiting)
         held = _SuspensionHold(watcher)
         try:
-            return await self._drive(session, held.watch, consent=consent)
+            return await self._drive(session, held.watch, consent, leaves_waiting)
         finally:
             held.release()
 
     async def _drive(
-        self, session: str, watcher: Watcher | None, *, consent: bool
+        self,
+        session: str,
+        watcher: Watcher | None,
+        consent: bool,  # noqa: FBT001 - as `drive` says
+        leaves_waiting: bool,  # noqa: FBT001 - as `drive` says
     ) -> RunResult[Any] | None:
         while True:
             state = await self._runs.read_state(session)
@@ -89,7 +99,7 @@ class SessionDriver:
             else:
                 opening = partial(self._open_queued, letter=prompts[0])
             try:
-                result = await self._drive_once(session, opening, watcher)
+                result = await self._drive_once(session, opening, watcher, leaves_waiting)
             except (NothingToDo, RunUnfinished):
                 # Another driver came first and is gone again: look at what is left to do.
                 if (await self._runs.read_state(session)).seq == state.seq:
@@ -168,10 +178,11 @@ class SessionDriver:
         """Return whether there is something to do; a question that has expired must be denied."""
         has_control_mail = bool(control)
         has_prompts = bool(prompts)
-        if needs_driver(state, has_control_mail=has_control_mail, has_prompts=has_prompts):
+        now = self._runs.world.clock.now()
+        if needs_driver(state, has_control_mail=has_control_mail, has_prompts=has_prompts, now=now):
             return True
         expiry = find_expiry(state) if state.is_waiting else None
-        return expiry is not None and expiry < self._runs.world.clock.now()
+        return expiry is not None and expiry < now
 
     async def has_queue(self, session: str) -> bool:
         """Return whether prompts wait in the queue of a session."""
@@ -200,9 +211,14 @@ class SessionDriver:
             _log.warning("session %s: its queue waits: %s", session, error)
 
     async def _drive_once(
-        self, session: str, opening: Opening, watcher: Watcher | None
+        self,
+        session: str,
+        opening: Opening,
+        watcher: Watcher | None,
+        leaves_waiting: bool,  # noqa: FBT001 - as `drive` says
     ) -> RunResult[Any]:
-        launched = self._runs.launch(self._runs.make_driver(session, opening, watcher))
+        driver = self._runs.make_driver(session, opening, watcher, leaves_waiting=leaves_waiting)
+        launched = self._runs.launch(driver)
         try:
             return await launched.wait(is_tied=False)
         except asyncio.CancelledError:

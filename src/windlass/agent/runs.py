@@ -108,9 +108,14 @@ class LiveRuns:
         it released the run."""
 
     def make_driver(
-        self, session: str, opening: Opening, watcher: Watcher | None = None
+        self,
+        session: str,
+        opening: Opening,
+        watcher: Watcher | None = None,
+        *,
+        leaves_waiting: bool = False,
     ) -> RunDriver:
-        """Make a driver that owns its session from now on.
+        """Make a driver that owns its session from now on; `leaves_waiting`: see RunDriver.
 
         Raises SessionBusy if this agent drives the session already.
         """
@@ -135,6 +140,7 @@ class LiveRuns:
             self._services,
             earlier_write=self._late_writes.get(session),
         )
+        driver.leaves_waiting = leaves_waiting
         self._drivers[session] = driver
         return driver
 

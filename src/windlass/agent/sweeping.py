@@ -247,7 +247,7 @@ class Sweeper:
             )
             return "parked"
         self._sessions.require_folder(state)
-        result = await self._sessions.drive(session, consent=consent)
+        result = await self._sessions.drive(session, consent=consent, leaves_waiting=True)
         self._troubles.pop(session, None)
         self._folder_watch.forget(session)
         if result is not None and result.outcome == "paused" and await self._is_parked(session):

@@ -165,6 +165,44 @@ class ReleaseAsked(PlacedEvent, frozen=True, tag="ReleaseAsked"):
         return f"{_person(self.by)} moved the run to another driver{reason}"
 
 
+class BudgetAwaited(PlacedEvent, frozen=True, tag="BudgetAwaited"):
+    """The next request does not fit, only because other runs hold reserves of a shared budget.
+
+    The run waits until one of them gives something back, at most `wait_s` seconds, and asks the
+    budget again. It is not at work meanwhile, and needs no driver.
+    """
+
+    masked_fields: ClassVar = ()
+    budget: str
+    held: Amount
+    """What runs outside of its own tree held in reserve."""
+    wait_s: float
+    """From the time of this fact."""
+
+    @property
+    def due_at(self) -> float:
+        """When the budget is asked again, if nothing is given back before."""
+        return self.at + self.wait_s
+
+    def describe(self) -> str:
+        budget = printable_line(self.budget)
+        return f"The run waits for the budget {budget}: others hold {format_amount(self.held)}"
+
+
+class BudgetWaitEnded(PlacedEvent, frozen=True, tag="BudgetWaitEnded"):
+    """The run asks the budget again: another run gave something back, or the wait is over."""
+
+    masked_fields: ClassVar = ("by",)
+    from_outside: ClassVar = True
+    budget: str
+    by: str = ""
+    mail: int = 0
+
+    def describe(self) -> str:
+        freed = ": another run gave some of it back" if self.mail else ""
+        return f"The run asks the budget {printable_line(self.budget)} again{freed}"
+
+
 class LimitsRaised(PlacedEvent, frozen=True, tag="LimitsRaised"):
     """A caller raises the limits of the run. They override those of any driver's setup."""
 

@@ -33,6 +33,8 @@ from windlass.core.context_facts import (
 from windlass.core.control_facts import (
     AnswerCounted,
     AnswerForwarded,
+    BudgetAwaited,
+    BudgetWaitEnded,
     CallWaiting,
     LimitsRaised,
     MailRefused,
@@ -76,9 +78,7 @@ from windlass.core.messages import (
     Purpose,
     ToolResult,
 )
-from windlass.core.phrases import (
-    format_amount,
-)
+from windlass.core.phrases import format_amount
 from windlass.core.setup import Setup, WorkFolder
 from windlass.core.text_clip import printable_line
 from windlass.core.verdicts import (
@@ -281,7 +281,6 @@ class SessionImported(PlacedEvent, frozen=True, tag="SessionImported"):
     calls: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """Say in words what happened, for `windlass explain` and the terminal."""
         return (
             f"Imported from a file of {printable_line(self.source)}: no earlier permission counts"
         )
@@ -295,7 +294,6 @@ class EntryKept(PlacedEvent, frozen=True, tag="Entry"):
     body: str
 
     def describe(self) -> str:
-        """Say in words what happened, for `windlass explain` and the terminal."""
         return f"An entry of {len(self.body):,} characters was kept beside the sessions"
 
 
@@ -313,9 +311,10 @@ class BudgetAllotted(PlacedEvent, frozen=True, tag="Allotted"):
     budget: str
     amount: Amount
     dry: bool = False
+    held: Amount | None = None
+    """If it is dry: what runs outside of this one's tree hold in reserve. None: nothing."""
 
     def describe(self) -> str:
-        """Say in words what happened, for `windlass explain` and the terminal."""
         budget = printable_line(self.budget)
         more = "; it has no more for now" if self.dry else ""
         return f"The budget {budget} gives this run {format_amount(self.amount)} in all{more}"
@@ -359,6 +358,8 @@ InRunFact = (
     | ReplyJudged
     | NoteGiven
     | BudgetAllotted
+    | BudgetAwaited
+    | BudgetWaitEnded
     | ContextCompacted
     | SteeringGiven
     | SteeringTaken

@@ -180,6 +180,9 @@ class Amount(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens: int | None = None
 
 
+NOTHING = Amount()
+
+
 class Budget(SettingsStruct, frozen=True, omit_defaults=True):
     """A limit that many runs share, in any number of processes on one journal.
 

@@ -78,6 +78,12 @@ class ReleaseMail(MailMessage, frozen=True, tag="release"):
     reason: str = ""
 
 
+class BudgetFreedMail(MailMessage, frozen=True, tag="budget_freed"):
+    """Ask a shared budget again that the run waits for: another run gave some of it back."""
+
+    budget: str
+
+
 class RaiseLimitsMail(MailMessage, frozen=True, tag="raise_limits"):
     """Raise the limits of the run."""
 
@@ -126,6 +132,7 @@ ControlMail = (
     | ContinueMail
     | AnswerMail
     | ReleaseMail
+    | BudgetFreedMail
     | RaiseLimitsMail
     | WithdrawMail
 )

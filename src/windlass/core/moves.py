@@ -8,7 +8,7 @@ from dataclasses import InitVar, dataclass
 from typing import Any, final
 
 from windlass.core.context_facts import NoteReason
-from windlass.core.control_facts import PauseCause
+from windlass.core.control_facts import BudgetAwaited, PauseCause
 from windlass.core.errors import Fault
 from windlass.core.events import AttemptFailed, Outcome, Reservation, RunPaused
 from windlass.core.limits import Amount, Budget
@@ -148,6 +148,17 @@ class DrawBudget:
 
 @final
 @dataclass(frozen=True, slots=True)
+class AwaitBudget:
+    """Begin to wait for what other runs hold of a shared budget."""
+
+    budget: str
+    held: Amount
+    wait_s: float
+    seal: InitVar[_MoveSeal]
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Compact:
     """Make the view shorter without the help of a model."""
 
@@ -208,6 +219,15 @@ class WaitForAnswers:
 
 @final
 @dataclass(frozen=True, slots=True)
+class StayWaiting:
+    """Wait for a shared budget, here or without a driver, until it is time to ask it again."""
+
+    wait: BudgetAwaited
+    seal: InitVar[_MoveSeal]
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class PauseRun:
     """Pause the run: its money or tokens are used up, or its next call kills its process."""
 
@@ -244,15 +264,17 @@ Move = (
     | JudgeReply
     | RemindModel
     | DrawBudget
+    | AwaitBudget
     | Compact
     | Summarize
     | TakeSteering
     | LookUp
     | RecallKnowledge
     | WaitForAnswers
+    | StayWaiting
     | PauseRun
     | StayPaused
     | EndRun
 )
-FinalMove = WaitForAnswers | StayPaused | EndRun
+FinalMove = WaitForAnswers | StayWaiting | StayPaused | EndRun
 """The moves that the loop leaves to its driver."""

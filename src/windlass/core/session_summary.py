@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.control_facts import PauseCause
+from windlass.core.driver_needs import find_due
 from windlass.core.errors import ConfigError
 from windlass.core.events import Outcome
 from windlass.core.messages import EXACT_MATH
@@ -33,10 +34,16 @@ TAGS_MAX = 16
 NO_TAGS: Mapping[str, str] = {}
 _TAG_KEY = re.compile(r"[A-Za-z0-9._/-]{1,64}")
 _TAG_VALUE = re.compile(r"[^\x00-\x1f\x7f]{0,200}")
-SessionState = Literal["queued", "open", "waiting"] | Outcome
-"""How the last run of a session ended, or whether it waits for a driver, is open or waits for a
-person."""
-UNFINISHED_STATES: tuple[SessionState, ...] = ("queued", "open", "waiting", "paused")
+SessionState = Literal["queued", "open", "waiting", "awaiting_budget"] | Outcome
+"""How the last run of a session ended, or whether it waits for a driver, is open, waits for a
+person, or waits for what other runs hold of a shared budget."""
+UNFINISHED_STATES: tuple[SessionState, ...] = (
+    "queued",
+    "open",
+    "waiting",
+    "paused",
+    "awaiting_budget",
+)
 """The states of a session whose last run has not ended."""
 ENDED_STATES: tuple[SessionState, ...] = tuple(
     outcome for outcome in get_args(Outcome) if outcome != "suspended"
@@ -88,7 +95,8 @@ class SessionSummary(msgspec.Struct, frozen=True):
     tags: Mapping[str, str] = {}
     """What the starter of the last run called it: keys and values of their own."""
     due: float | None = None
-    """When a driver must come although the run waits: its first question expires then."""
+    """When a driver must come although the run waits: its first question expires then, or it asks
+    a shared budget again."""
 
     def has_state_of(self, other: "SessionSummary") -> bool:
         """Return whether only fields that every append may change differ."""
@@ -125,6 +133,8 @@ def row_of(state: State) -> SessionSummary:
         shown = "waiting" if state.is_waiting else "paused" if state.is_paused else "open"
         if state.is_queued and shown == "open":
             shown = "queued"
+        elif shown == "open" and run and run.budget_wait and state.awaits_budget:
+            shown = "awaiting_budget"
     tokens, usd = _add_up(state)
     return SessionSummary(
         state.session,
@@ -148,18 +158,8 @@ def row_of(state: State) -> SessionSummary:
         pause=run.pause.cause if run and run.pause else "",
         released=run is not None and run.is_released,
         tags=run.context.get(TAGS_KEY, NO_TAGS) if run else NO_TAGS,
-        due=find_expiry(state) if shown == "waiting" else None,
+        due=find_due(state) if shown in ("waiting", "awaiting_budget") else None,
     )
-
-
-def find_expiry(state: State) -> float | None:
-    """Return when the first open question of a run or its sub-agents expires; None if none does."""
-    calls = state.step_calls
-    times = [call.question.expires_at for call in calls if call.question is not None]
-    for call in calls:
-        if call.waits_for is not None:
-            times += [question.expires_at for question in call.waits_for.questions]
-    return min((at for at in times if at is not None), default=None)
 
 
 def _add_up(state: State) -> tuple[int, Decimal | None]:
@@ -303,6 +303,8 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The beginning of the name."""
     tags: Mapping[str, str] = {}
     """Tags that the last run must have, each with this value."""
+    due_by: float | None = None
+    """Sessions whose run waits for a budget longer than until this time are not listed."""
 
     def matches(self, summary: SessionSummary) -> bool:
         """Return whether a session is listed."""
@@ -317,6 +319,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
             and self.caller in (None, summary.caller)
             and self.parent in (None, summary.parent)
             and self.tags.items() <= summary.tags.items()
+            and (self.due_by is None or summary.due is None or summary.due <= self.due_by)
         )
 
 
@@ -346,6 +349,11 @@ def make_query(
         parent=parent,
         tags=tags or NO_TAGS,
     )
+
+
+def query_undriven(agent: str | None, parent: str | None, now: float) -> SessionQuery:
+    """Return the query of runs that need a driver: open, or due to ask a shared budget again."""
+    return SessionQuery(states=("open", "awaiting_budget"), agent=agent, parent=parent, due_by=now)
 
 
 def sort_sessions(summaries: Iterable[SessionSummary]) -> list[SessionSummary]:

@@ -215,6 +215,9 @@ class LoopPolicy(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     on_budget: Literal["stop", "pause"] = "stop"
     """When the money or the tokens are used up: end the run, or pause it until the limit is raised.
     """
+    budget_wait_s: float = 600.0
+    """How long a run waits for a shared budget whose rest other runs hold in reserve, before
+    `on_budget` applies. The wait is not time at work. 0: not at all."""
     on_failure: Literal["keep", "undo"] = "keep"
     """When a run ends in any other way than completed: keep what its calls did, or undo it, as far
     as their tools can, by its own run."""
@@ -259,6 +262,7 @@ class LoopPolicy(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
             "denials_max",
             "outages_max",
         )
+        check_numbers(self, "budget_wait_s", zero_allowed=True)
 
 
 def fill_loop_defaults(policy: LoopPolicy) -> LoopPolicy:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.context_facts import UndoneCall
-from windlass.core.control_facts import CallWaiting, RunPaused, SessionProgress
+from windlass.core.control_facts import BudgetAwaited, CallWaiting, RunPaused, SessionProgress
 from windlass.core.errors import Fault
 from windlass.core.events import AttemptFailed, AttemptStarted, BudgetAllotted, Outcome, StopReason
 from windlass.core.limits import RaisedLimits
@@ -189,6 +189,12 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     allotments: tuple[BudgetAllotted, ...] = ()
     """What each shared budget last allotted to this run, in all."""
+    budget_wait: BudgetAwaited | None = None
+    """Set while the run waits for what other runs hold of a shared budget."""
+    budget_wait_since: float | None = None
+    """When it began to wait for its next request; it may have asked the budget again since."""
+    budget_waits: int = 0
+    """How often it has waited for its next request."""
     pause: RunPaused | None = None
     """Set while the run is paused, or will be as soon as the open step is over."""
     pause_holds: bool = False
@@ -370,6 +376,14 @@ class State(msgspec.Struct, frozen=True, gc=False):
                 return False
             is_waiting = is_waiting or call.phase in ("asked", "waiting")
         return is_waiting
+
+    @property
+    def awaits_budget(self) -> bool:
+        """Whether the open run waits for a shared budget, and for nothing else."""
+        run = self.run
+        if run is None or run.outcome is not None or run.pause is not None:
+            return False
+        return run.budget_wait is not None
 
     @property
     def is_paused(self) -> bool:

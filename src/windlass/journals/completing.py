@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn
 
 import msgspec
+from typing_extensions import override
 
 from windlass.core.decide.reserving import budget_window
 from windlass.core.errors import ConfigError, JournalFailed
@@ -30,7 +31,7 @@ from windlass.journals.leases import OpenLease
 from windlass.journals.live.inbox import MemoryChannel, MemorySender, MemorySubscription
 from windlass.journals.mail_book import FactsOf, MailBook, MailDraft, MailPosted, MailRemoved
 from windlass.journals.mail_rules import MailLimits, no_question_error
-from windlass.journals.record_rules import ShareChange, check_record_key
+from windlass.journals.record_rules import BudgetDraws, ShareChange, check_record_key
 from windlass.journals.record_set import (
     BlobKept,
     BlobSet,
@@ -80,7 +81,7 @@ def complete_journal(journal: GivenJournal, now: Callable[[], float] = time.time
     return CompletedJournal(journal, now)
 
 
-class CompletedJournal:
+class CompletedJournal(BudgetDraws):
     """A journal over a store that reads and appends facts."""
 
     is_kept = True
@@ -318,19 +319,15 @@ class CompletedJournal:
         check_record_key(kind, "any")
         return self._stream(f"records {kind}", RecordSet, _decode_record)
 
-    async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
-        """Raise the total that a run may spend to `wanted`, or as far as the budget allows."""
-        return await self._change_share(ShareChange(budget, session, run, wanted))
+    @override
+    async def _read_held(self, budget: Budget, window: str, tree: str) -> Amount:
+        return (await self._shares(budget).read()).reserved(budget, window, tree)
 
-    async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
-        """Record the total that a run has spent; the rest of its share goes back."""
-        await self._change_share(ShareChange(budget, session, run, spent, is_spent=True))
+    @override
+    async def _read_promised(self, budget: Budget, window: str) -> Amount:
+        return (await self._shares(budget).read()).promised(budget, window)
 
-    async def read_spending(self, budget: Budget) -> Amount:
-        """Return what is spent or promised of the budget in its present window."""
-        shares = await self._shares(budget).read()
-        return shares.promised(budget, budget_window(budget, self._now()))
-
+    @override
     async def _change_share(self, change: ShareChange) -> Amount:
         window = budget_window(change.budget, self._now())
         stream = self._shares(change.budget)

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
+from typing_extensions import override
+
 from windlass.core.decide.reserving import budget_window
 from windlass.core.errors import SessionBusy, WindlassError
 from windlass.core.events import Fact
@@ -22,6 +24,7 @@ from windlass.core.session_summary import (
     find_tree,
     list_roots,
     make_query,
+    query_undriven,
     sort_sessions,
 )
 from windlass.core.verdicts import QuestionRow
@@ -30,7 +33,7 @@ from windlass.journals.leases import HeldLease
 from windlass.journals.live import inbox
 from windlass.journals.mail_book import MailBook, MailDraft, MailPosted, MailRemoved
 from windlass.journals.mail_rules import MailLimits, lane_name
-from windlass.journals.record_rules import ShareChange
+from windlass.journals.record_rules import BudgetDraws, ShareChange
 from windlass.journals.record_set import BudgetShares, RecordSet
 from windlass.journals.wording import MEMORY_NAME, session_missing_error
 from windlass.journals.work_rules import MemoryWork
@@ -41,7 +44,7 @@ HASHED_IN_LOOP_BYTES_MAX = 1_000_000
 """Longer data is hashed in a thread, so that the event loop is not blocked."""
 
 
-class MemoryJournal(MemoryWork):
+class MemoryJournal(MemoryWork, BudgetDraws):
     """Keeps facts as Python objects. An append is complete when the call returns."""
 
     def __init__(
@@ -235,19 +238,16 @@ class MemoryJournal(MemoryWork):
         blobs = self._blobs.get(session, {})
         return next((blobs[whole] for whole in tuple(blobs) if whole.startswith(name)), None)
 
-    async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
-        """Raise the total that a run may spend to `wanted`, or as far as the budget allows."""
-        return self._change_share(ShareChange(budget, session, run, wanted))
+    @override
+    async def _read_held(self, budget: Budget, window: str, tree: str) -> Amount:
+        return self._shares.reserved(budget, window, tree)
 
-    async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
-        """Record the total that a run has spent; the rest of its share goes back."""
-        self._change_share(ShareChange(budget, session, run, spent, is_spent=True))
+    @override
+    async def _read_promised(self, budget: Budget, window: str) -> Amount:
+        return self._shares.promised(budget, window)
 
-    async def read_spending(self, budget: Budget) -> Amount:
-        """Return what is spent or promised of the budget in its present window."""
-        return self._shares.promised(budget, budget_window(budget, self._now()))
-
-    def _change_share(self, change: ShareChange) -> Amount:
+    @override
+    async def _change_share(self, change: ShareChange) -> Amount:
         with self._mutex:
             entry = self._shares.plan_change(change, budget_window(change.budget, self._now()))
             if entry is not None:
@@ -316,13 +316,9 @@ class MemoryJournal(MemoryWork):
         limit: int = ABANDONED_SESSIONS,
     ) -> list[SessionSummary]:
         """List the latest sessions whose open run has no driver and does not wait for a person."""
-        wanted = make_query(state="open", agent=agent, parent=parent)
-        found = [
-            summary
-            for summary in self._list_summaries()
-            if wanted.matches(summary) and not self._leases.is_taken(summary.session)
-        ]
-        return found[:limit]
+        wanted = query_undriven(agent, parent, self._now())
+        found = filter(wanted.matches, self._list_summaries())
+        return [row for row in found if not self._leases.is_taken(row.session)][:limit]
 
     def _list_summaries(self) -> list[SessionSummary]:
         return sort_sessions(tuple(self._rows.values()))

@@ -7,11 +7,14 @@ Invariant: the shares of one window never add up to more than the budget, as lon
 no more than its share.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from decimal import Decimal
 from typing import NamedTuple
 
+from windlass.core.decide.reserving import budget_window
 from windlass.core.errors import ConfigError, JournalCorrupt, RecordConflict
-from windlass.core.limits import Amount, Budget
+from windlass.core.limits import NOTHING, Amount, Budget
 from windlass.core.messages import EXACT_MATH
 from windlass.core.text_clip import printable_line
 
@@ -100,11 +103,20 @@ class BudgetSum(NamedTuple):
         usd = EXACT_MATH.add(self.usd, EXACT_MATH.subtract(after.usd, before.usd))
         return BudgetSum(usd, self.tokens + after.tokens - before.tokens)
 
+    def add(self, other: "BudgetSum") -> "BudgetSum":
+        """Return both together."""
+        return BudgetSum(EXACT_MATH.add(self.usd, other.usd), self.tokens + other.tokens)
+
     def as_amount(self, budget: Budget) -> Amount:
         """Return the sum without what the budget does not limit."""
         usd = None if budget.usd is None else self.usd
         tokens = None if budget.tokens is None else self.tokens
         return Amount(usd, tokens)
+
+
+def is_in_tree(session: str, root: str) -> bool:
+    """Whether a session is the root of a tree of sub-agents, or may work for it by its name."""
+    return session == root or session.startswith(f"{root}/")
 
 
 class ShareChange(NamedTuple):
@@ -116,6 +128,16 @@ class ShareChange(NamedTuple):
     amount: Amount
     is_spent: bool = False
     """Whether the amount was spent in all; otherwise it is the total that the run wants."""
+    spent_before: Amount = Amount()
+    """What the run has spent when it draws: the rest of its share is a reserve."""
+
+    def find_held(self, share: BudgetSum) -> BudgetSum:
+        """Return what a run holds in reserve of its new share. Nothing once it has settled."""
+        if self.is_spent:
+            return BudgetSum()
+        spent = self.spent_before
+        usd = max(EXACT_MATH.subtract(share.usd, spent.usd or ZERO_USD), ZERO_USD)
+        return BudgetSum(usd, max(share.tokens - (spent.tokens or 0), 0))
 
     def find_share(self, promised: BudgetSum, share: BudgetSum) -> BudgetSum:
         """Return the new share of the run, from the sum of all shares and its own before."""
@@ -147,3 +169,42 @@ class ShareChange(NamedTuple):
         if budget.tokens is not None and spent.tokens is not None:
             tokens = max(spent.tokens, 0)
         return BudgetSum(usd, tokens)
+
+
+class BudgetDraws(ABC):
+    """How every journal draws on a shared budget: each draw and each settlement changes a share."""
+
+    _now: Callable[[], float]
+    """Returns seconds since the epoch."""
+
+    @abstractmethod
+    async def _change_share(self, change: ShareChange) -> Amount:
+        """Change the share of a run and the sum of all shares in one transaction; return it."""
+
+    @abstractmethod
+    async def _read_promised(self, budget: Budget, window: str) -> Amount:
+        """Return the sum of all shares in a window."""
+
+    @abstractmethod
+    async def _read_held(self, budget: Budget, window: str, tree: str) -> Amount:
+        """Return what runs outside of a tree of sessions hold in reserve in a window."""
+
+    async def draw_budget(
+        self, budget: Budget, session: str, run: int, wanted: Amount, spent: Amount = NOTHING
+    ) -> Amount:
+        """Raise the total that a run may spend to `wanted`, or as far as the budget allows."""
+        return await self._change_share(
+            ShareChange(budget, session, run, wanted, spent_before=spent)
+        )
+
+    async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
+        """Record the total that a run has spent; the rest of its share goes back."""
+        await self._change_share(ShareChange(budget, session, run, spent, is_spent=True))
+
+    async def read_spending(self, budget: Budget) -> Amount:
+        """Return what is spent or promised of the budget in its present window."""
+        return await self._read_promised(budget, budget_window(budget, self._now()))
+
+    async def read_reserved(self, budget: Budget, tree: str) -> Amount:
+        """Return what runs outside of a tree of sessions hold in reserve."""
+        return await self._read_held(budget, budget_window(budget, self._now()), tree)

@@ -18,6 +18,7 @@ from windlass.journals.record_rules import (
     check_record_data,
     check_record_key,
     clamp_page,
+    is_in_tree,
     record_conflict_error,
 )
 from windlass.ports.records import SharedRecord
@@ -93,6 +94,13 @@ class ShareSet(msgspec.Struct, frozen=True, tag="share"):
     run: int
     usd: Decimal
     tokens: int
+    held_usd: Decimal = Decimal(0)
+    held_tokens: int = 0
+
+    @property
+    def held(self) -> BudgetSum:
+        """What the run holds in reserve of its share."""
+        return BudgetSum(self.held_usd, self.held_tokens)
 
     @property
     def share(self) -> BudgetSum:
@@ -104,8 +112,8 @@ class BudgetShares:
     """The shares of runs in budgets, and the sums of them."""
 
     def __init__(self) -> None:
-        self._shares: dict[tuple[str, int, str], tuple[str, BudgetSum]] = {}
-        """By session, run and budget: the window that the share counts for, and the share."""
+        self._shares: dict[tuple[str, int, str], ShareSet] = {}
+        """By session, run and budget: what was last set."""
         self._sums: dict[tuple[str, str], BudgetSum] = {}
         """By budget and window: the sum of all shares."""
 
@@ -116,17 +124,21 @@ class BudgetShares:
         window may have something for it.
         """
         budget, session, run, *_ = change
-        window, before = self._shares.get((session, run, budget.name), (window, BudgetSum()))
-        share = change.find_share(self._sums.get((budget.name, window), BudgetSum()), before)
-        if share == before:
+        fresh = ShareSet(budget.name, window, session, run, Decimal(0), 0)
+        known = self._shares.get((session, run, budget.name), fresh)
+        promised = self._sums.get((budget.name, known.window), BudgetSum())
+        share = change.find_share(promised, known.share)
+        held = change.find_held(share)
+        if (share, held) == (known.share, known.held):
             return None
-        return ShareSet(budget.name, window, session, run, share.usd, share.tokens)
+        return ShareSet(budget.name, known.window, session, run, *share, *held)
 
     def apply(self, entry: ShareSet) -> None:
         """Add an entry."""
         key = (entry.session, entry.run, entry.budget)
-        _, before = self._shares.get(key, ("", BudgetSum()))
-        self._shares[key] = (entry.window, entry.share)
+        known = self._shares.get(key)
+        before = BudgetSum() if known is None else known.share
+        self._shares[key] = entry
         place = (entry.budget, entry.window)
         promised = self._sums.get(place, BudgetSum())
         self._sums[place] = promised.replace_share(entry.share, before)
@@ -134,8 +146,18 @@ class BudgetShares:
     def share_of(self, change: ShareChange) -> Amount:
         """Return what the run of a change may spend in all."""
         key = (change.session, change.run, change.budget.name)
-        _, share = self._shares.get(key, ("", BudgetSum()))
+        known = self._shares.get(key)
+        share = BudgetSum() if known is None else known.share
         return share.as_amount(change.budget)
+
+    def reserved(self, budget: Budget, window: str, tree: str) -> Amount:
+        """Return what runs outside of a tree of sessions hold in reserve."""
+        held = BudgetSum()
+        for entry in self._shares.values():
+            is_same = (entry.budget, entry.window) == (budget.name, window)
+            if is_same and not is_in_tree(entry.session, tree):
+                held = held.add(entry.held)
+        return held.as_amount(budget)
 
     def promised(self, budget: Budget, window: str) -> Amount:
         """Return what is spent or promised of a budget in a window."""

@@ -1,7 +1,7 @@
 """The list of the sessions of a stored journal: found by rows, and deleted with those below."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from windlass.core.events import Fact
@@ -18,6 +18,7 @@ from windlass.core.session_summary import (
     find_tree,
     make_page,
     make_query,
+    query_undriven,
 )
 from windlass.journals.session_rows import tag_text
 
@@ -49,7 +50,10 @@ def query_conditions(query: SessionQuery, place: PagePlace | None) -> list[SqlCo
         found.append(SqlCondition("changed >= {}", (query.since,)))
     if query.until is not None:
         found.append(SqlCondition("changed < {}", (query.until,)))
-    is_few = bool(query.states) and set(query.states) <= {"queued", "open", "waiting"}
+    if query.due_by is not None:
+        found.append(SqlCondition("(due IS NULL OR due <= {})", (query.due_by,)))
+    few = {"queued", "open", "waiting", "awaiting_budget"}
+    is_few = bool(query.states) and set(query.states) <= few
     for column in ("agent", "caller", "parent"):
         value = getattr(query, column)
         if value is None:
@@ -72,6 +76,9 @@ def query_conditions(query: SessionQuery, place: PagePlace | None) -> list[SqlCo
 
 class StoredCatalog(ABC):
     """Lists and deletes sessions, whatever the database is."""
+
+    _now: Callable[[], float]
+    """Returns seconds since the epoch."""
 
     @abstractmethod
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
@@ -137,9 +144,12 @@ class StoredCatalog(ABC):
         parent: str | None = None,
         limit: int = ABANDONED_SESSIONS,
     ) -> list[SessionSummary]:
-        """List the latest sessions whose open run has no driver and does not wait for a person."""
+        """List the latest sessions whose open run has no driver and does not wait for a person.
+
+        One that waits for a shared budget is listed from the time when it asks the budget again.
+        """
         found: list[SessionSummary] = []
-        wanted = make_query(state="open", agent=agent, parent=parent)
+        wanted = query_undriven(agent, parent, self._now())
         # A session that is released meanwhile is in the next list.
         async for rows in self._iterate_sessions(wanted, min(limit, ROWS_AT_ONCE)):
             driven = await self._find_driven([row.session for row in rows])

@@ -18,7 +18,7 @@ from windlass.journals.mail_book import MailBook
 from windlass.journals.mail_rules import agent_of, caller_of, priority_of
 from windlass.ports.fleet import LANES_MAX, ClaimedWork, WorkLane, WorkShare, WorkWanted
 
-BUSY_STATES = ("open", "waiting", "paused")
+BUSY_STATES = ("open", "waiting", "awaiting_budget", "paused")
 """The states of a run that its prompts wait behind."""
 
 

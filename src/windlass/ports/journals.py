@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from windlass.core.events import Fact
-from windlass.core.limits import Amount, Budget
+from windlass.core.limits import NOTHING, Amount, Budget
 from windlass.core.live_batch import LiveBatch
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
 from windlass.core.session_summary import (
@@ -256,11 +256,20 @@ class Journal(FactStore, BlobStore, SharedRecords, Protocol):
 
     # ── budgets that many runs share ────────────────────────────────────────────────
 
-    async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
+    async def draw_budget(
+        self, budget: Budget, session: str, run: int, wanted: Amount, spent: Amount = NOTHING
+    ) -> Amount:
         """Raise what a run may spend in all to `wanted`, or as near as the budget allows.
 
         Returns the new total, which is never less than before. Asking twice for the same amount
-        has the effect of asking once.
+        has the effect of asking once. What it has `spent` so far is not held in reserve.
+        """
+        ...
+
+    async def read_reserved(self, budget: Budget, tree: str) -> Amount:
+        """Return what runs hold in reserve of the budget's current period, and have not spent.
+
+        Those of a tree are left out: a session of this name, and those that work for it.
         """
         ...
 

@@ -25,6 +25,8 @@ from windlass.core.errors import (
     fault_from_error,
 )
 from windlass.core.events import (
+    BudgetAwaited,
+    BudgetWaitEnded,
     CallLate,
     Fact,
     Outcome,
@@ -36,7 +38,7 @@ from windlass.core.events import (
 )
 from windlass.core.live_batch import LiveItem
 from windlass.core.messages import Charge
-from windlass.core.moves import EndRun, FinalMove, StayPaused, WaitForAnswers
+from windlass.core.moves import EndRun, FinalMove, StayPaused, StayWaiting, WaitForAnswers
 from windlass.core.result import RunResult, build_result, open_questions
 from windlass.core.state import State
 from windlass.logs import get_logger
@@ -65,7 +67,7 @@ Opening = Callable[[State], Sequence[Fact]]
 Consultation = Callable[[WaitForAnswers, World, Recorder, TakeMail], Awaitable[bool]]
 """Asks the approver; returns whether every question has its answer on record now."""
 
-Ending = WaitForAnswers | StayPaused | RunReleased | RunEnded
+Ending = WaitForAnswers | StayWaiting | StayPaused | RunReleased | RunEnded
 """What a loop came to: an end, or why it stops now."""
 
 
@@ -94,6 +96,7 @@ class RunDriver:
         earlier_write: asyncio.Task[None] | None = None,
     ) -> None:
         """Make a driver in the event loop that is to run it, once `earlier_write` is over."""
+        self.leaves_waiting = False  # Whether a run that waits for a budget is released.
         self.event_loop = asyncio.get_running_loop()
         self.session = recorder.session
         self.control = control
@@ -273,6 +276,11 @@ class RunDriver:
             await self._stop.wait_for_loop(loop_task, self._in_flight)
             self._stop.cancel_timers()
             ending = self._ending_of(loop_task)
+            if isinstance(ending, StayWaiting):
+                stopped = await self._wait_for_budget(ending.wait)
+                if stopped is not None:
+                    return stopped
+                continue
             if not isinstance(ending, WaitForAnswers) or not ending.questions:
                 return ending
             answered = await self._consult_approver(ending)
@@ -298,10 +306,48 @@ class RunDriver:
                 run = self._recorder.state.run
                 # What watchers saw of an attempt that broke is not asked for again: it stays.
                 return RunEnded(outcome, reason, fault, run.partial if run else "")
-            case WaitForAnswers() | StayPaused() as waiting:
+            case WaitForAnswers() | StayWaiting() | StayPaused() as waiting:
                 return stop or waiting
             case None:
                 return stop or RunReleased(release.reason if release else "")
+
+    async def _wait_for_budget(self, wait: BudgetAwaited) -> RunEnded | RunReleased | None:
+        """Wait until the budget is to be asked again, or until something was said to the run.
+
+        Returns why the run goes no further, if it does not.
+        """
+        stop = self._stop
+        if self.leaves_waiting and stop.end is None and stop.release is None:
+            if await self.control.has_news():
+                return None
+            return RunReleased(f"waits for the budget {wait.budget}")
+        waiting = asyncio.create_task(self._rest_until_due(wait))
+        await stop.wait_for_loop(waiting)
+        if stop.end is not None:
+            return stop.end
+        if stop.release is not None:
+            return RunReleased(stop.release.reason)
+        error = waiting.exception()
+        return None if error is None else make_failed_end(error)
+
+    async def _rest_until_due(self, wait: BudgetAwaited) -> None:
+        """Wait for the time of a budget or for news, and record that the wait is over."""
+        clock, news = self._world.clock, self.control.news
+        news.clear()
+        decided_from = self._in_flight.decided_from
+        if self._recorder.state is not decided_from:
+            return
+        rest = [
+            asyncio.create_task(clock.sleep(max(0.0, wait.due_at - clock.now()))),
+            asyncio.create_task(news.wait()),
+        ]
+        try:
+            await asyncio.wait(rest, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in rest:
+                task.cancel()
+        if self._recorder.state is decided_from:
+            await self._recorder.record(BudgetWaitEnded(wait.budget))
 
     async def _consult_approver(self, waiting: WaitForAnswers) -> bool | RunEnded | RunReleased:
         """Ask the approver. Returns whether the loop can continue, with answers or with a stop.
@@ -340,10 +386,13 @@ class RunDriver:
                 return await self._end_run(ending)
             case RunReleased():
                 return await self._release_run(ending)
+            case StayWaiting(wait):
+                return await self._release_run(RunReleased(f"waits for the budget {wait.budget}"))
             case StayPaused():
                 return await self._release_run(RunReleased("paused"))
             case WaitForAnswers():
                 self._suspend()
+                self._settle_budgets()
                 return build_result(self._recorder.state, recorded=True)
 
     def _suspend(self) -> None:
@@ -391,11 +440,15 @@ class RunDriver:
         if closing.cancelled():
             return JournalFailed("the last append was cancelled")
         error = closing.exception()
-        if error is None and self._recorder.setup.budgets:
-            # What was drawn and not needed goes back: the run may stay where it is for days.
+        if error is None:
+            self._settle_budgets()
+        return error
+
+    def _settle_budgets(self) -> None:
+        """Give back what was drawn and not needed: the run may stay where it is for days."""
+        if self._recorder.setup.budgets:
             ended = self._recorder.ended_state or self._recorder.state
             self._leftovers.start_task(settle_budgets(self._world.journal, ended))
-        return error
 
     async def _record_with_next(self, facts: Sequence[Fact]) -> None:
         """Write the last facts. With an end, the prompt behind the run becomes a run itself."""

@@ -30,6 +30,7 @@ from windlass.core.events import (
     StreamStalled,
 )
 from windlass.core.moves import (
+    AwaitBudget,
     Compact,
     DrawBudget,
     EndRun,
@@ -43,6 +44,7 @@ from windlass.core.moves import (
     RequestReply,
     RunCalls,
     StayPaused,
+    StayWaiting,
     Summarize,
     TakeSteering,
     WaitForAnswers,
@@ -56,10 +58,10 @@ from windlass.runtime.in_flight import InFlight, PaidFact
 from windlass.runtime.judging import judge_call, judge_reply, recall_knowledge
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.running_calls import end_denied_work, run_calls
-from windlass.runtime.shared_limits import draw_on_budget
+from windlass.runtime.shared_limits import begin_budget_wait, draw_on_budget
 
 
-async def run_loop(  # noqa: C901 - an arm per move
+async def run_loop(  # noqa: C901, PLR0915 - an arm per move
     world: World, recorder: Recorder, in_flight: InFlight
 ) -> FinalMove | None:
     """Perform one move after another until the run must end or wait; return that last move.
@@ -100,6 +102,8 @@ async def run_loop(  # noqa: C901 - an arm per move
                     await recorder.record(NoteGiven(text, why))
                 case DrawBudget():
                     await recorder.record(await draw_on_budget(move, world.journal, state))
+                case AwaitBudget():
+                    await begin_budget_wait(move, world.journal, recorder)
                 case Compact(upto, note, how):
                     await recorder.record(ContextCompacted(upto, note, how))
                 case Summarize():
@@ -112,7 +116,7 @@ async def run_loop(  # noqa: C901 - an arm per move
                     await recorder.record(await recall_knowledge(text, world, state))
                 case PauseRun(reason, needed, cause=cause):
                     await recorder.record(RunPaused(reason, cause=cause, needed=needed))
-                case WaitForAnswers() | StayPaused() | EndRun():
+                case WaitForAnswers() | StayWaiting() | StayPaused() | EndRun():
                     # Noted before any other task can run: what is said later was not considered.
                     in_flight.decided_from = state
                     return move

@@ -18,6 +18,7 @@ from windlass.core.events import (
     RULES_VERSION,
     AnswerCounted,
     AnswerForwarded,
+    BudgetWaitEnded,
     CallAnswered,
     Fact,
     LimitsRaised,
@@ -35,6 +36,7 @@ from windlass.core.fold.control import find_start, name_message, raises_limits
 from windlass.core.fold.run import fold
 from windlass.core.mail import (
     AnswerMail,
+    BudgetFreedMail,
     CancelMail,
     ContinueMail,
     Letter,
@@ -59,6 +61,7 @@ RETRY_S = 1.0
 """How long to wait before a mailbox that failed is read again."""
 READ_S = 1.0
 """How long the queue may take to be read when a run ends."""
+NOT_TO_A_RUN = "it is not a message to a run"
 _log = get_logger(__name__)
 
 TakeMail = Callable[[], Awaitable[None]]
@@ -200,7 +203,7 @@ def find_refusal(state: State, letter: Letter) -> str | None:
     """Return why a message is not for the open run of a session; None if it is."""
     message = letter.message
     if isinstance(message, PromptMail):
-        return "it is not a message to a run"
+        return NOT_TO_A_RUN
     run = state.run
     if run is None or message.run != run.number:
         return f"it is for run {message.run}, and the last run is {run.number if run else 0}"
@@ -243,13 +246,13 @@ def _make_fact(state: State, letter: Letter, make_answer: MakeAnswer) -> Fact | 
             return "the run undoes an earlier one and asks no model"
         case SteerMail(prompt=prompt):
             return SteeringGiven(prompt, by, number)
+        case PauseMail() if is_paused:
+            return "the run is paused already"
         case PauseMail(reason=reason):
-            if is_paused:
-                return "the run is paused already"
             return RunPaused(reason, by, mail=number)
+        case ContinueMail() if not is_paused:
+            return "the run is not paused"
         case ContinueMail():
-            if not is_paused:
-                return "the run is not paused"
             return RunContinued(by, number)
         case AnswerMail(session=session, call_id=call_id) if session:
             return AnswerForwarded(session, call_id, by, number)
@@ -258,9 +261,11 @@ def _make_fact(state: State, letter: Letter, make_answer: MakeAnswer) -> Fact | 
                 return make_answer(state, letter)
             except ForOperator as error:
                 return str(error)
+        case BudgetFreedMail(budget=budget):
+            return BudgetWaitEnded(budget, by, number)
+        case RaiseLimitsMail(limits=limits) if not raises_limits(state, limits):
+            return f"it raises no limit of this run ({limits.describe() or 'none is given'})"
         case RaiseLimitsMail(limits=limits):
-            if not raises_limits(state, limits):
-                return f"it raises no limit of this run ({limits.describe() or 'none is given'})"
             return LimitsRaised(limits, by, number)
         case ReleaseMail(opening=opening, reason=reason):
             if run is None or run.opening_seq != opening:
@@ -273,7 +278,7 @@ def _make_fact(state: State, letter: Letter, make_answer: MakeAnswer) -> Fact | 
         case CancelMail():
             return "the run is about to end already"
         case PromptMail():
-            return "it is not a message to a run"
+            return NOT_TO_A_RUN
 
 
 def find_prompt_problem(journal: Journal, state: State, letter: Letter) -> str | None:

@@ -207,6 +207,8 @@ class RunControl:
             end_children=end_children, stop_run=self.cancel, stopped_at=self.stop.stopped_at
         )
         self._opened = asyncio.Event()
+        self.news = asyncio.Event()
+        """Set by each fact from outside; the driver clears it before it waits for the next."""
         self._writing: set[asyncio.Task[None]] = set()
         self._is_shut = False
         self._children: list[ChildRun] = []
@@ -243,6 +245,7 @@ class RunControl:
             await asyncio.shield(writing)
         except IllegalFact:
             return False  # The end was written first.
+        self.news.set()
         return True
 
     async def has_news(self) -> bool:

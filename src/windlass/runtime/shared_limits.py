@@ -11,6 +11,7 @@ sub-agent draws on the budgets itself.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -19,12 +20,16 @@ from msgspec.structs import replace
 
 from windlass.core.decide.reserving import covers_amount, own_spending, spent_amount
 from windlass.core.errors import RecordConflict, WindlassError
-from windlass.core.events import BudgetAllotted
-from windlass.core.moves import DrawBudget
+from windlass.core.events import BudgetAllotted, BudgetAwaited, BudgetWaitEnded
+from windlass.core.fold.run import fold
+from windlass.core.limits import NOTHING
+from windlass.core.mail import BudgetFreedMail
+from windlass.core.moves import AwaitBudget, DrawBudget
 from windlass.core.rate_limits import ProviderQuota, QuotaLoan, RateLimits
 from windlass.core.state import State
 from windlass.logs import get_logger
 from windlass.ports import Clock, Journal, SharedRecords
+from windlass.runtime.recorder import Recorder
 
 RECORD_KIND = "provider-quota"
 STORE_S = 1.0
@@ -173,13 +178,108 @@ class SharedQuota:
 async def draw_on_budget(move: DrawBudget, journal: Journal, state: State) -> BudgetAllotted:
     """Ask a shared budget for what the next request may cost; it may grant less."""
     budget, wanted = move.budget, move.total_wanted
-    number = state.run.number if state.run else 0
-    amount = await journal.draw_budget(budget, state.session, number, wanted)
-    return BudgetAllotted(budget.name, amount, dry=not covers_amount(amount, wanted))
+    run = state.run
+    number = run.number if run else 0
+    spent = spent_amount(own_spending(run.ledger)) if run else NOTHING
+    amount = await journal.draw_budget(budget, state.session, number, wanted, spent)
+    if covers_amount(amount, wanted):
+        await _leave_line(journal, state, budget.name)
+        return BudgetAllotted(budget.name, amount)
+    # The caller of a sub-agent gives nothing back before the sub-agent has ended.
+    held = await journal.read_reserved(budget, await _find_root(journal, state))
+    is_held = bool(held.usd or held.tokens)
+    return BudgetAllotted(budget.name, amount, dry=True, held=held if is_held else None)
+
+
+async def _find_root(journal: Journal, state: State) -> str:
+    """Return the session at the top of the tree of sub-agents that a session belongs to."""
+    root, parent = state.session, state.parent
+    while parent:
+        root, parent = parent, fold(parent, await journal.read(parent)).parent
+    return root
+
+
+WAIT_KIND = "budget-wait"
+"""Records of runs that wait for a shared budget, in the order in which they began to wait."""
+WOKEN_AT_ONCE = 2
+"""How many of them ask the budget again when a run gives something back."""
+
+
+class WaitingRun(msgspec.Struct, frozen=True):
+    """A run that waits for a shared budget."""
+
+    session: str
+    run: int
+
+
+async def begin_budget_wait(move: AwaitBudget, journal: Journal, recorder: Recorder) -> None:
+    """Record that the run waits, give back all that it holds itself, and join the line.
+
+    If the process dies before it has joined, the run asks the budget again when it is due.
+    """
+    await recorder.record(BudgetAwaited(move.budget, move.held, move.wait_s))
+    state = recorder.state
+    await settle_budgets(journal, state)
+    name = _name_in_line(state, move.budget)
+    if state.run is None or name is None:  # pragma: no cover - the fact says since when it waits
+        return
+    waiting = msgspec.json.encode(WaitingRun(state.session, state.run.number))
+    try:
+        await journal.put_record(WAIT_KIND, name, waiting, 0)
+    except RecordConflict:
+        pass  # It has its place already.
+    except WindlassError as error:
+        _log.warning("session %s is woken by its own time alone: %s", state.session, error)
+        return
+    # What was given back before the run had its place woke nothing: look once more.
+    for budget in state.setup.budgets if state.setup else ():
+        if budget.name == move.budget:
+            held = await journal.read_reserved(budget, await _find_root(journal, state))
+            if not covers_amount(held, move.held) and recorder.state.awaits_budget:
+                await recorder.record(BudgetWaitEnded(move.budget))
+
+
+def _line_of(budget: str) -> str:
+    return f"{hashlib.sha256(budget.encode()).hexdigest()[:32]}/"
+
+
+def _name_in_line(state: State, budget: str) -> str | None:
+    """Return the record of a run in the line of a budget: who waits longest comes first."""
+    run = state.run
+    if run is None or run.budget_wait_since is None:
+        return None
+    owner = hashlib.sha256(f"{state.session}#{run.number}".encode()).hexdigest()[:32]
+    return f"{_line_of(budget)}{run.budget_wait_since:020.6f}/{owner}"
+
+
+async def _leave_line(journal: Journal, state: State, budget: str) -> None:
+    name = _name_in_line(state, budget)
+    if name is None:
+        return
+    try:
+        await journal.delete_record(WAIT_KIND, name)
+    except WindlassError as error:
+        _log.warning("session %s may be woken once more: %s", state.session, error)
+
+
+async def _wake_first(journal: Journal, budget: str) -> None:
+    """Have the runs that wait longest for a budget ask it again.
+
+    Whoever deletes a record posts the message. If that fails, the run asks when it is due.
+    """
+    line = _line_of(budget)
+    for record in await journal.list_records(WAIT_KIND, line, WOKEN_AT_ONCE):
+        if record.name.startswith(line) and await journal.delete_record(WAIT_KIND, record.name):
+            waiting = msgspec.json.decode(record.data, type=WaitingRun)
+            message = BudgetFreedMail(run=waiting.run, budget=budget)
+            await journal.post_mail(waiting.session, message)
 
 
 async def settle_budgets(journal: Journal, state: State) -> None:
-    """Tell each budget what the last run of a session has cost in all."""
+    """Tell each budget what the last run of a session has cost in all.
+
+    Runs that wait for a budget ask it again, unless this one gives back only what it could not use.
+    """
     run = state.run
     if run is None or state.setup is None:
         return
@@ -187,5 +287,8 @@ async def settle_budgets(journal: Journal, state: State) -> None:
     for budget in state.setup.budgets:
         try:
             await journal.settle_budget(budget, state.session, run.number, spent)
+            if not state.awaits_budget:
+                await _leave_line(journal, state, budget.name)
+                await _wake_first(journal, budget.name)
         except WindlassError as error:
             _log.warning("the budget %s was not settled: %s", budget.name, error)

@@ -34,6 +34,20 @@ class SharedBudgetsConformance(JournalSuite):
             assert await journal.read_spending(budget) == usd_amount("1")
 
     @on_a_journal
+    async def test_what_others_hold_in_reserve_is_known(self, journal: Journal) -> None:
+        """B2: what a run drew and has not spent, without its own tree; nothing once it settled."""
+        budget = Budget("team", Decimal(10), 1_000)
+        await journal.draw_budget(budget, "a", 1, Amount(Decimal(4), 40), Amount(Decimal(1), 10))
+        await journal.draw_budget(budget, "a/c1", 1, Amount(Decimal(2), 20))
+        await journal.draw_budget(budget, "ab", 1, Amount(Decimal(1), 5))
+        assert await journal.read_reserved(budget, "b") == Amount(Decimal(6), 55)
+        assert await journal.read_reserved(budget, "a") == Amount(Decimal(1), 5)
+        await journal.draw_budget(budget, "a", 1, Amount(Decimal(4), 40), Amount(Decimal(4), 40))
+        await journal.settle_budget(budget, "a/c1", 1, Amount(Decimal(2), 20))
+        assert await journal.read_reserved(budget, "b") == Amount(Decimal(1), 5)
+        assert await journal.read_reserved(Budget("other", Decimal(1)), "b") == usd_amount("0")
+
+    @on_a_journal
     async def test_a_share_is_raised_and_never_lowered(self, journal: Journal) -> None:
         budget = Budget("team", Decimal(10))
         assert await journal.draw_budget(budget, "a", 1, usd_amount("3")) == usd_amount("3")

@@ -14,6 +14,8 @@ from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
     BudgetAllotted,
+    BudgetAwaited,
+    BudgetWaitEnded,
     CallAnswered,
     CallFinished,
     CallJudged,
@@ -84,6 +86,7 @@ def note_facts(first: int, last: int, text: str = "note") -> list[Fact]:
     return [NoteGiven(f"{text} {at}", "same_call", seq=at, at=1e9 + at) for at in numbers]
 
 
+SAMPLE_AMOUNT = Amount(Decimal("0.25"), 5_000)
 SAMPLE_RESERVATION = Reservation(1_000, 500, Decimal("0.01"))
 SAMPLE_CHARGE = Charge(
     "m:x", usage=Usage(100, 20, cache_read=10, reasoning=5), usd=Decimal("0.00123")
@@ -114,7 +117,9 @@ def facts_of_every_kind() -> list[Fact]:
             ContextCompacted(
                 1, "Goals: to send.", "summary", Charge("m:small", "compaction", Usage(9, 2))
             ),
-            BudgetAllotted("team", Amount(Decimal("0.25"), 5_000), dry=True),
+            BudgetAllotted("team", SAMPLE_AMOUNT, dry=True, held=Amount(Decimal(2), 7)),
+            BudgetAwaited("team", Amount(Decimal(2), 7), 2.0),
+            BudgetWaitEnded("team"),
             SteeringGiven((TextPart("Hurry."),), by="ann"),
             SteeringTaken(),
             *_control_facts(),

@@ -99,7 +99,8 @@ class WorkConformance(JournalSuite):
         self, journal: Journal
     ) -> None:
         """F8: a prompt behind it waits as well, and nothing of it is read."""
-        for state in ("waiting", "paused"):
+        states: tuple[SessionState, ...] = ("waiting", "awaiting_budget", "paused")
+        for state in states:
             await put_run(journal, state, state)
             await journal.post_mail(state, queued_prompt("bob"))
         assert await find_lanes(journal) == []
@@ -110,11 +111,12 @@ class WorkConformance(JournalSuite):
     async def test_a_run_is_work_when_its_time_has_come(self, journal: Journal) -> None:
         """F8: not before, however often a worker looks."""
         await put_run(journal, SESSION, "waiting", due=NOW + 1)
+        await put_run(journal, "dry", "awaiting_budget", due=NOW + 1)
         await put_run(journal, "other", "waiting", due=NOW + 2)
         assert await find_lanes(journal) == []
         later = CLERK._replace(now=NOW + 1)
         assert await find_lanes(journal, later) == [("clerk", "ann", True)]
-        assert names_of(await claim(journal, 9, later)) == [SESSION]
+        assert names_of(await claim(journal, 9, later)) == sorted([SESSION, "dry"])
 
     @on_two_journals
     async def test_a_claim_is_one_worker_s(self, one: Journal, two: Journal) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from windlass.core.driver_needs import needs_driver
 from windlass.core.events import (
     AttemptStarted,
     CallJudged,
@@ -12,7 +13,6 @@ from windlass.core.events import (
     RunStarted,
     StepProposed,
 )
-from windlass.core.fold.control import needs_driver
 from windlass.core.fold.run import fold
 from windlass.core.messages import AssistantMessage, TextPart, ToolCall
 from windlass.core.setup import ModelInfo, Setup

@@ -469,6 +469,7 @@ def test_secrets_are_known_while_somebody_holds_them() -> None:
 
 MADE_BY_THE_RUNTIME = {
     *("RunStarted.parent", "AttemptStarted.model", "BudgetAllotted.budget"),
+    *("BudgetAwaited.budget", "BudgetWaitEnded.budget"),
     *("CallJudged.call_id", "CallAnswered.call_id", "CallStarted.call_id"),
     *("CallFinished.call_id", "CallLate.call_id", "CallStarted.name", "CallFinished.name"),
     *("CallStarted.key", "CallAnswered.digest", "CallAnswered.grant", "CallJudged.changes"),

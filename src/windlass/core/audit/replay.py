@@ -27,6 +27,8 @@ from windlass.core.events import (
     RULES_VERSION,
     AttemptStarted,
     BudgetAllotted,
+    BudgetAwaited,
+    BudgetWaitEnded,
     CallFinished,
     CallJudged,
     CallStarted,
@@ -51,6 +53,7 @@ from windlass.core.events import (
 from windlass.core.fold.run import apply_fact
 from windlass.core.messages import ToolResult
 from windlass.core.moves import (
+    AwaitBudget,
     ClearedCall,
     Compact,
     DrawBudget,
@@ -65,6 +68,7 @@ from windlass.core.moves import (
     RequestReply,
     RunCalls,
     StayPaused,
+    StayWaiting,
     Summarize,
     TakeSteering,
     WaitForAnswers,
@@ -139,7 +143,7 @@ class _Replayer:
                 # The next driver asks for a move, whatever the last one was doing.
                 self._reset()
                 return None
-            case SteeringGiven() | LimitsRaised() | RunContinued():
+            case SteeringGiven() | LimitsRaised() | RunContinued() | BudgetWaitEnded():
                 # The current move was decided before this was said.
                 self.state_before_steering = self.state_before_steering or state
                 return None
@@ -247,6 +251,8 @@ def _leads_to(move: Move, fact: Fact) -> bool:  # noqa: C901 - an arm per move
             return isinstance(fact, ReplyJudged)
         case RemindModel(text, why):
             return same_fact(fact, NoteGiven(text, why))
+        case AwaitBudget(budget, held, wait_s):
+            return same_fact(fact, BudgetAwaited(budget, held, wait_s))
         case DrawBudget():
             return isinstance(fact, BudgetAllotted) and _matches_draw(fact, move)
         case Compact(upto, note, how):
@@ -262,7 +268,7 @@ def _leads_to(move: Move, fact: Fact) -> bool:  # noqa: C901 - an arm per move
             return isinstance(fact, RunEnded) and end == (fact.outcome, fact.reason, fact.fault)
         case PauseRun(reason, needed, cause=cause):
             return same_fact(fact, RunPaused(reason, cause=cause, needed=needed))
-        case WaitForAnswers() | StayPaused() | JudgeCalls() | RunCalls():
+        case WaitForAnswers() | StayWaiting() | StayPaused() | JudgeCalls() | RunCalls():
             return False
         case _:
             assert_never(move)
@@ -279,6 +285,10 @@ def _describe_move(move: Move) -> str:  # noqa: C901 - an arm per move
             return "judge the reply"
         case RemindModel(text):
             return f"tell the model: {clip_value(text)}"
+        case AwaitBudget(budget):
+            return f"wait for the budget {clip_value(budget)}"
+        case StayWaiting(wait):
+            return f"wait until others give back some of {clip_value(wait.budget)}"
         case DrawBudget(budget, total):
             return f"draw {clip_value(total)} in all from {budget.name}"
         case Compact(upto, _, how):

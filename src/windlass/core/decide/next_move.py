@@ -20,6 +20,7 @@ from windlass.core.decide.reserving import (
     CHARS_PER_TOKEN,
     BudgetDrawNeeded,
     estimate_tokens,
+    find_held_allotment,
     input_tokens_max,
     missing_amount,
     reserve_request,
@@ -35,10 +36,11 @@ from windlass.core.decide.scheduling import (
 from windlass.core.errors import Fault
 from windlass.core.events import Outcome, StopReason
 from windlass.core.fold.phases import NEXT_ACTION
-from windlass.core.limits import Amount
+from windlass.core.limits import Amount, Reservation
 from windlass.core.messages import AssistantMessage, ToolSpec, UserMessage
 from windlass.core.moves import (
     _SEAL,  # pyright: ignore[reportPrivateUsage] - no other module may make a move
+    AwaitBudget,
     ClearedCall,
     Compact,
     DrawBudget,
@@ -54,6 +56,7 @@ from windlass.core.moves import (
     RequestReply,
     RunCalls,
     StayPaused,
+    StayWaiting,
     Summarize,
     TakeSteering,
     WaitForAnswers,
@@ -116,14 +119,21 @@ def explain_no_room(run: RunState) -> str:
     """Return why no further request can be paid for."""
     dry = [allotment.budget for allotment in run.allotments if allotment.dry]
     if dry:
-        return f"the budget {dry[0]} has no room for the next request"
+        why = f"the budget {dry[0]} has no room for the next request"
+        if run.budget_wait_since is not None:
+            why += ", although the run waited for others to give back what they hold of it"
+        return why
     return "the next request does not fit into what is left of the limits"
 
 
 DEFAULT_WINDOW = 32_000
 """Tokens that a model is assumed to have room for if its window is not known."""
 REPLY_MIN = 256
-"""Tokens that a reply gets, however full the window is estimated to be."""
+"""Tokens that a reply gets, however full the window is estimated to be. If a shared budget has room
+for fewer, because other runs hold reserves, the run waits for it."""
+BUDGET_WAIT_MIN_S = 2.0
+BUDGET_WAIT_MAX_S = 60.0
+"""How long a run waits before it asks a shared budget again, if none gives anything back."""
 
 
 def decide(state: State) -> Move:
@@ -242,6 +252,9 @@ def _prepare_request(state: State, setup: Setup, run: RunState) -> Move:
     """Decide what comes before the next request, or make the request itself."""
     if run.pause is not None:
         return StayPaused(run.pause, _SEAL)
+    if run.budget_wait is not None:
+        # What the budgets allotted was given back: nothing may be requested before they are asked.
+        return StayWaiting(run.budget_wait, _SEAL)
     ending = check_exhausted(state, setup, run)
     if ending is None and not run.steps and not run.failures:
         first = _before_first_step(state, setup, run)
@@ -325,6 +338,14 @@ def _request_reply(
         room = max(REPLY_MIN, model.window - int(estimate_tokens(state, model.name)))
         fitted = model if room >= model.output_max else replace(model, output_max=room)
     reservation = reserve_request(state, setup, run, fitted, input_tokens)
+    reply_min = min(REPLY_MIN, fitted.output_max)
+    if reservation is None or (
+        isinstance(reservation, Reservation) and reservation.output < reply_min
+    ):
+        needed = replace(fitted, output_max=reply_min)
+        waiting = _wait_for_budget(state, setup, run, needed, input_tokens)
+        if waiting is not None:
+            return waiting
     if reservation is None:
         if setup.rules.on_budget == "pause":
             return _pause_for_budget(state, setup, run, model, input_tokens)
@@ -346,6 +367,22 @@ def _request_reply(
         fell_back_from=run.model if falls_back else "",
         seal=_SEAL,
     )
+
+
+def _wait_for_budget(
+    state: State, setup: Setup, run: RunState, model: ModelInfo, input_tokens: int
+) -> Move | None:
+    """Wait for a shared budget, if others may give back enough of it, and for a bounded time."""
+    allotment = find_held_allotment(state, setup, run, model, input_tokens)
+    if allotment is None or allotment.held is None:
+        return None
+    since = state.at if run.budget_wait_since is None else run.budget_wait_since
+    left_s = since + setup.rules.budget_wait_s - state.at
+    if left_s <= 0:
+        return None
+    # Twice as long each time. What is given back ends the wait before.
+    wait_s = min(left_s, BUDGET_WAIT_MAX_S, BUDGET_WAIT_MIN_S * 2 ** min(run.budget_waits, 16))
+    return AwaitBudget(allotment.budget, allotment.held, wait_s, _SEAL)
 
 
 def _pause_for_budget(

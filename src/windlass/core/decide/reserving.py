@@ -65,6 +65,37 @@ def reserve_request(
     return reserve_within(model, input_tokens, *remaining)
 
 
+def find_held_allotment(
+    state: State, setup: Setup, run: RunState, model: ModelInfo, input_tokens: int
+) -> BudgetAllotted | None:
+    """Return what a budget allotted that is too little only because other runs hold reserves.
+
+    None if the request would not fit even if all of them gave back what they hold.
+    """
+    remaining = [remaining_for_run(state, setup, run)]
+    spent = own_spending(run.ledger)
+    too_little: BudgetAllotted | None = None
+    for budget in setup.budgets:
+        allotment = find_allotment(run, budget.name)
+        if allotment is None:
+            return None
+        amount = allotment.amount
+        if allotment.dry and allotment.held is not None:
+            too_little = too_little or allotment
+            amount = _add_amounts(amount, allotment.held)
+        remaining.append(remaining_amount(amount, spent))
+    return too_little if reserve_within(model, input_tokens, *remaining) else None
+
+
+def _add_amounts(amount: Amount, other: Amount) -> Amount:
+    usd = tokens = None
+    if amount.usd is not None:
+        usd = EXACT_MATH.add(amount.usd, other.usd or Decimal(0))
+    if amount.tokens is not None:
+        tokens = amount.tokens + (other.tokens or 0)
+    return Amount(usd, tokens)
+
+
 def missing_amount(
     state: State, setup: Setup, run: RunState, model: ModelInfo, input_tokens: int
 ) -> Amount:

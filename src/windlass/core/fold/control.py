@@ -19,6 +19,8 @@ from msgspec.structs import replace
 from windlass.core.control_facts import (
     AnswerCounted,
     AnswerForwarded,
+    BudgetAwaited,
+    BudgetWaitEnded,
     CallWaiting,
     LimitsRaised,
     MailRefused,
@@ -47,6 +49,7 @@ from windlass.core.fold.calls import (
 )
 from windlass.core.fold.phases import pardon_call, raise_illegal_fact
 from windlass.core.fold.steps import (
+    apply_budget_awaited,
     apply_undo_planned,
     current_run,
     rebuild_view,
@@ -171,7 +174,9 @@ def apply_answer_counted(state: State, fact: AnswerCounted) -> State:
 
 
 ControlFact = (
-    RunPaused
+    BudgetAwaited
+    | BudgetWaitEnded
+    | RunPaused
     | RunContinued
     | RunReleased
     | LimitsRaised
@@ -184,6 +189,7 @@ ControlFact = (
 _MAIL_FACTS = (
     AnswerCounted,
     AnswerForwarded,
+    BudgetWaitEnded,
     CallAnswered,
     LimitsRaised,
     MailRefused,
@@ -236,30 +242,13 @@ def advance_mail_cursor(state: State, fact: Fact) -> State:
     return state
 
 
-def needs_driver(state: State, *, has_control_mail: bool, has_prompts: bool) -> bool:
-    """Return whether a root session needs a driver now: the one rule for every search for work.
-
-    The flags say whether each lane has messages beyond its cursor. An open run needs a driver
-    unless it is paused or waits for a person. Even then a driver must come for control messages,
-    because one of them may end the pause, answer the question or cancel the run; the driver takes
-    them and releases the run again. A prompt waits until the run before it has ended and, if that
-    run must be undone, until its calls are undone.
-    """
-    if state.run is not None and state.run.undo_due:
-        return True
-    if not state.is_active:
-        return has_control_mail or has_prompts
-    if state.is_queued:
-        # Its driver begins it with its prompt. In a pause, only a message brings one.
-        return has_prompts and (has_control_mail or not state.is_paused)
-    if state.is_paused or state.is_waiting:
-        return has_control_mail
-    return True
-
-
 def apply_control_fact(state: State, run: RunState, fact: ControlFact) -> State:
     """Apply what a caller did to a run from outside, or why its driver released it."""
     match fact:
+        case BudgetAwaited():
+            return apply_budget_awaited(state, run, fact)
+        case BudgetWaitEnded():
+            return _apply_budget_wait_ended(state, run, fact)
         case RunPaused():
             if run.pause is not None:
                 raise_illegal_fact(fact, "the run is paused already")
@@ -278,6 +267,19 @@ def apply_control_fact(state: State, run: RunState, fact: ControlFact) -> State:
             return state
         case AnswerCounted():
             return apply_answer_counted(state, fact)
+
+
+def _apply_budget_wait_ended(state: State, run: RunState, fact: BudgetWaitEnded) -> State:
+    """Ask the budgets again: what they allotted may have been given back during the wait.
+
+    If the message comes before the wait is on record, or for a reply that is to be shorter, what
+    was given back is asked for as well. If it comes when the wait is over, it changes nothing.
+    """
+    wait = run.budget_wait
+    is_short = any(each.budget == fact.budget and each.dry for each in run.allotments)
+    if not is_short or (wait is not None and wait.budget != fact.budget):
+        return state
+    return replace(state, run=replace(run, budget_wait=None, allotments=()))
 
 
 def _apply_run_continued(state: State, run: RunState, fact: RunContinued) -> State:

@@ -149,10 +149,13 @@ def apply_fact(state: State, fact: Fact) -> State:
 def counts_as_work(state: State, fact: Fact) -> bool:
     """Whether the time up to this fact is time at work.
 
-    Time in the queue, between two drivers, in a pause or waiting for a person does not count.
+    Time in the queue, between two drivers, in a pause, or waiting for a person or for a shared
+    budget does not count.
     """
     run = state.run
     if run is None or run.outcome is not None or run.is_released or run.queued_mail:
+        return False
+    if run.budget_wait is not None:  # It holds nothing, and does nothing.
         return False
     return type(fact) not in _NOT_AT_WORK and not state.is_waiting
 
@@ -317,6 +320,7 @@ def _apply_run_resumed(state: State, run: RunState, fact: RunResumed) -> State:
         fruitless=fruitless,
         below=run.below if fact.below is None else fact.below,
         asking_since=None,
+        budget_wait=None,
         allotments=(),
         is_released=False,
     )
@@ -339,6 +343,7 @@ def _apply_session_imported(state: State, fact: SessionImported) -> State:
         run = replace(
             state.run, caller="", context={}, allotments=(), raised=RaisedLimits(), trace=""
         )
+        run = replace(run, budget_wait=None, budget_wait_since=None, budget_waits=0)
         state = _install_setup(replace(state, run=run), state.recorded_setup)
     # A start key in the file does not belong to a start that was made here. Nor does the file
     # decide which folder of this machine the session works in, or for whom.
@@ -382,6 +387,7 @@ def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
         partial="" if withheld else fact.partial or run.partial,
         pending=(),
         pause=None,
+        budget_wait=None,
         queued_mail=0,
         undo_due=fact.undo,
         still_running=fact.still_running,

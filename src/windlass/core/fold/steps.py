@@ -16,6 +16,7 @@ from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
     BudgetAllotted,
+    BudgetAwaited,
     ContextCompacted,
     Fact,
     KnowledgeRecalled,
@@ -57,11 +58,15 @@ from windlass.core.verdicts import Allow, Deny, OutputMismatch
 def apply_attempt_started(state: State, run: RunState, fact: AttemptStarted) -> State:
     """Open an attempt, of a step or of a summary."""
     require_nothing_open(state, run, fact)
+    if run.budget_wait is not None:
+        raise_illegal_fact(fact, f"the run waits for the budget {run.budget_wait.budget}")
     run = replace(run, attempt=fact, model_calls=run.model_calls + 1)
     if run.allotments:
         # A dry budget is asked again before the next attempt: it may have been refilled.
         allotments = tuple(replace(allotment, dry=False) for allotment in run.allotments)
         run = replace(run, allotments=allotments)
+    if run.budget_waits:
+        run = replace(run, budget_wait_since=None, budget_waits=0)
     if fact.purpose != "main":
         return replace(state, run=run)
     if fact.model != run.model:
@@ -183,6 +188,18 @@ def apply_budget_allotted(state: State, run: RunState, fact: BudgetAllotted) -> 
         raise_illegal_fact(fact, f"no budget {fact.budget} is set")
     others = tuple(entry for entry in run.allotments if entry.budget != fact.budget)
     return replace(state, run=replace(run, allotments=(*others, fact)))
+
+
+def apply_budget_awaited(state: State, run: RunState, fact: BudgetAwaited) -> State:
+    """Wait for a shared budget that had too little."""
+    require_nothing_open(state, run, fact)
+    allotments = (each for each in run.allotments if each.budget == fact.budget)
+    if run.budget_wait is not None or not any(each.dry and each.held for each in allotments):
+        raise_illegal_fact(fact, f"nothing shows that others hold some of {fact.budget}")
+    since = fact.at if run.budget_wait_since is None else run.budget_wait_since
+    waits = run.budget_waits + 1
+    run = replace(run, budget_wait=fact, budget_wait_since=since, budget_waits=waits)
+    return replace(state, run=run)
 
 
 def require_nothing_open(state: State, run: RunState, fact: Fact) -> None:

@@ -8,6 +8,8 @@ from windlass.core.events import (
     AnswerForwarded,
     AttemptFailed,
     BudgetAllotted,
+    BudgetAwaited,
+    BudgetWaitEnded,
     CallLate,
     ContextCompacted,
     KnowledgeRecalled,
@@ -34,6 +36,8 @@ NoticeFact = (
     | RunResumed
     | ContextCompacted
     | BudgetAllotted
+    | BudgetAwaited
+    | BudgetWaitEnded
     | KnowledgeRecalled
     | CallLate
     | SessionImported

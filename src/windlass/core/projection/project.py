@@ -28,6 +28,8 @@ from windlass.core.events import (
     AttemptRetrying,
     AttemptStarted,
     BudgetAllotted,
+    BudgetAwaited,
+    BudgetWaitEnded,
     CallAnswered,
     CallDelta,
     CallFinished,
@@ -225,7 +227,9 @@ def _apply_fact(view: Projection, fact: Fact) -> Projection:  # noqa: C901 - an 
             return add_notice(disown_calls(view, fact), fact)
         case BudgetAllotted(dry=is_news) | KnowledgeRecalled(text=is_news):
             return add_notice(view, fact) if is_news else view
-        case RunPaused() | RunContinued() | RunReleased() | LimitsRaised():
+        case BudgetWaitEnded():
+            return _end_budget_wait(view, fact)
+        case RunPaused() | RunContinued() | RunReleased() | LimitsRaised() | BudgetAwaited():
             return _apply_control_fact(view, fact)
         case CallLate() | AnswerForwarded() | MailRefused() | PromptWithdrawn() | ReleaseAsked():
             return add_notice(view, fact)
@@ -297,17 +301,19 @@ def _apply_run_resumed(view: Projection, fact: RunResumed) -> Projection:
         attempt=None,
         reply=None,
         retry_at=None,
-        run=replace(current_run(view), released=False),
+        run=replace(current_run(view), released=False, budget_wait=None),
     )
     return add_notice(view, fact)
 
 
 def _apply_control_fact(
-    view: Projection, fact: RunPaused | RunContinued | RunReleased | LimitsRaised
+    view: Projection, fact: RunPaused | RunContinued | RunReleased | LimitsRaised | BudgetAwaited
 ) -> Projection:
     """Show what a caller did to the run from outside, or that its driver released it."""
     run = current_run(view)
     match fact:
+        case BudgetAwaited():
+            run = replace(run, budget_wait=fact)
         case RunPaused():
             run = replace(run, pause=fact)
         case RunContinued():
@@ -321,6 +327,13 @@ def _apply_control_fact(
             view = replace(view, attempt=None, reply=None, retry_at=None)
             run = replace(current_run(view), released=True)
     return add_notice(replace(view, run=run), fact)
+
+
+def _end_budget_wait(view: Projection, fact: BudgetWaitEnded) -> Projection:
+    run = current_run(view)
+    if run.budget_wait is None or run.budget_wait.budget != fact.budget:
+        return view
+    return add_notice(replace(view, run=replace(run, budget_wait=None)), fact)
 
 
 def _apply_steering_given(view: Projection, fact: SteeringGiven) -> Projection:

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from windlass.core.errors import Fault, Outcome
-from windlass.core.events import RunPaused
+from windlass.core.events import BudgetAwaited, RunPaused
 from windlass.core.limits import RaisedLimits
 from windlass.core.messages import Ledger
 
@@ -42,6 +42,8 @@ class RunView(msgspec.Struct, frozen=True, gc=False):
     ledger: Ledger = Ledger()
     pause: RunPaused | None = None
     """Set while the run is paused, or will be as soon as the open step is over."""
+    budget_wait: BudgetAwaited | None = None
+    """Set while the run waits for what other runs hold of a shared budget."""
     queued: bool = False
     """It was accepted, and waits for its first driver."""
     released: bool = False
@@ -63,14 +65,15 @@ class RunStatus(msgspec.Struct, frozen=True, gc=False):
     """What a session waits for now."""
 
     waits_for: Literal[
-        "prompt", "runtime", "model", "retry", "tools", "person", "continue", "driver"
+        "prompt", "runtime", "model", "retry", "tools", "person", "continue", "driver", "budget"
     ]
-    """`continue`: it is paused. `driver`: any process can begin it, or resume it.
+    """`continue`: it is paused. `driver`: any process can begin it, or resume it. `budget`: other
+    runs hold what is left of a shared budget.
 
     `runtime`: nothing outside; the next fact follows at once, or the driver has died.
     """
     since: float = 0.0
     until: float | None = None
-    """When the next attempt is made, if it waits to retry."""
+    """When the next attempt is made, or a budget is asked again, if it waits for that."""
     tools: tuple[str, ...] = ()
     """The names of the tools that run."""

@@ -277,6 +277,9 @@ class Projection(msgspec.Struct, frozen=True, gc=False):
         """What the session waits for now."""
         if self.run is None or not self.run.is_open:
             return RunStatus("prompt", self.at)
+        wait = self.run.budget_wait
+        if wait is not None and self.run.pause is None:
+            return RunStatus("budget", wait.at, wait.due_at)
         if self.run.released or self.run.queued:
             return RunStatus("driver" if self.run.pause is None else "continue", self.at)
         if self.attempt is not None:

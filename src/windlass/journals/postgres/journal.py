@@ -29,6 +29,7 @@ from windlass.journals.postgres.live import PostgresSender, PostgresSubscription
 from windlass.journals.postgres.queries import BurySessions, PostgresQueries
 from windlass.journals.postgres.saving import TableSaver
 from windlass.journals.postgres.shared_records import PostgresRecordStore
+from windlass.journals.record_rules import ZERO_USD, BudgetDraws, ShareChange
 from windlass.journals.saved_journal import SavedJournal
 from windlass.journals.service_keys import ServiceKeys, load_service_keys
 from windlass.journals.session_rows import PendingAppend
@@ -48,7 +49,7 @@ PRUNE_BATCH = 100
 """Sessions that are deleted in one transaction, each with those below it."""
 
 
-class PostgresJournal(PostgresRecordStore):
+class PostgresJournal(PostgresRecordStore, BudgetDraws):
     """A journal in a schema of a Postgres database.
 
     With the durability "relaxed", the last appends may be lost when the server crashes. If only
@@ -369,29 +370,28 @@ class PostgresJournal(PostgresRecordStore):
 
     # ── budgets ──────────────────────────────────────────────────────────────
 
-    async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
-        """Raise the total that a run may spend to `wanted`, or as far as the budget allows."""
-        return await self._change_share(budget, session, run, wanted, is_spent=False)
+    @override
+    async def _read_held(self, budget: Budget, window: str, tree: str) -> Amount:
+        held = await self._run_query(
+            lambda server: self._queries.reserved_sum(server, budget.name, window, tree)
+        )
+        return held.as_amount(budget)
 
-    async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
-        """Record the total that a run has spent; the rest of its share goes back."""
-        await self._change_share(budget, session, run, spent, is_spent=True)
-
-    async def read_spending(self, budget: Budget) -> Amount:
-        """Return what is spent or promised of the budget in its present window."""
-        window = budget_window(budget, self._now())
+    @override
+    async def _read_promised(self, budget: Budget, window: str) -> Amount:
         promised = await self._run_query(
             lambda server: self._queries.promised_sum(server, budget.name, window)
         )
         return promised.as_amount(budget)
 
-    async def _change_share(
-        self, budget: Budget, session: str, run: int, amount: Amount, *, is_spent: bool
-    ) -> Amount:
+    @override
+    async def _change_share(self, change: ShareChange) -> Amount:
+        budget, session, run, amount, is_spent, before = change
         window = budget_window(budget, self._now())
         owner = (budget.name, window, self._check_name(session), run)
-        amounts = (budget.usd, budget.tokens, amount.usd, amount.tokens)
+        amounts = (budget.usd, budget.tokens, amount.usd, amount.tokens, is_spent)
+        known = (before.usd or ZERO_USD, before.tokens or 0)
         share = await self._run_query(
-            lambda server: self._queries.change_share(server, *owner, *amounts, is_spent)
+            lambda server: self._queries.change_share(server, *owner, *amounts, *known)
         )
         return share.as_amount(budget)

@@ -297,8 +297,17 @@ class PostgresQueries:
 
     async def change_share(self, server: PostgresConnection, *arguments: object) -> BudgetSum:
         """Draw or settle the share of a run in the database; returns the new share."""
-        query = "SELECT * FROM {}.share($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+        query = "SELECT * FROM {}.share($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
         return _sum_from_row(await server.fetchrow(self._format_sql(query), *arguments))
+
+    async def reserved_sum(
+        self, server: PostgresConnection, budget: str, window: str, tree: str
+    ) -> BudgetSum:
+        """Return what runs outside of a tree of sessions hold in reserve."""
+        query = """SELECT coalesce(sum(held_usd), 0), coalesce(sum(held_tokens), 0)::bigint
+            FROM {}.shares WHERE budget = $1 AND period = $2 AND (held_usd > 0 OR held_tokens > 0)
+            AND session <> $3 AND NOT starts_with(session, $3 || '/')"""
+        return _sum_from_row(await server.fetchrow(self._format_sql(query), budget, window, tree))
 
     async def promised_sum(self, server: PostgresConnection, budget: str, window: str) -> BudgetSum:
         """Return the sum of all shares of a budget in a window."""

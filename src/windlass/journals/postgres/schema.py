@@ -118,20 +118,24 @@ MIGRATIONS: Sequence[str] = (
         period text COLLATE "C" NOT NULL,
         usd numeric NOT NULL,
         tokens bigint NOT NULL,
+        held_usd numeric NOT NULL DEFAULT 0,
+        held_tokens bigint NOT NULL DEFAULT 0,
         PRIMARY KEY (session, run, budget)
     ) WITH (fillfactor = 50);
+    CREATE INDEX shares_held ON shares (budget, period) WHERE held_usd > 0 OR held_tokens > 0;
     -- The arithmetic of budget_math.py, done in the database: no row stays locked for a round trip.
     CREATE FUNCTION share(
         a_budget text, a_period text, a_session text, a_run bigint,
         limit_usd numeric, limit_tokens bigint, said_usd numeric, said_tokens bigint,
-        spent boolean, OUT new_usd numeric, OUT new_tokens bigint
+        spent boolean, known_usd numeric, known_tokens bigint,
+        OUT new_usd numeric, OUT new_tokens bigint
     ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
     DECLARE
         old shares;
         pool pools;
         is_new boolean;
     BEGIN
-        INSERT INTO shares VALUES (a_budget, a_session, a_run, a_period, 0, 0)
+        INSERT INTO shares VALUES (a_budget, a_session, a_run, a_period, 0, 0, 0, 0)
             ON CONFLICT DO NOTHING;
         is_new := FOUND;
         SELECT * INTO old FROM shares
@@ -155,7 +159,9 @@ MIGRATIONS: Sequence[str] = (
                 WHERE session = a_session AND run = a_run AND budget = a_budget;
             RETURN;
         END IF;
-        UPDATE shares SET usd = new_usd, tokens = new_tokens
+        UPDATE shares SET usd = new_usd, tokens = new_tokens,
+            held_usd = CASE WHEN spent THEN 0 ELSE greatest(new_usd - known_usd, 0) END,
+            held_tokens = CASE WHEN spent THEN 0 ELSE greatest(new_tokens - known_tokens, 0) END
             WHERE session = a_session AND run = a_run AND budget = a_budget;
         UPDATE pools
             SET usd = usd + new_usd - old.usd, tokens = tokens + new_tokens - old.tokens
@@ -209,7 +215,8 @@ MIGRATIONS: Sequence[str] = (
         has_prompts boolean := a_row.prompts_last > a_row.prompts_taken;
         is_root boolean := a_row.parent = '';
         is_open boolean := is_root AND a_row.state = 'open';
-        is_busy boolean := is_root AND a_row.state IN ('open', 'waiting', 'paused');
+        is_busy boolean := is_root
+            AND a_row.state IN ('open', 'waiting', 'awaiting_budget', 'paused');
         prompt mail;
     BEGIN
         IF NOT (is_open OR has_control OR has_prompts AND NOT is_busy

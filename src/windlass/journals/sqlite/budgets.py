@@ -10,16 +10,30 @@ from typing import Any
 
 from windlass.core.decide.reserving import budget_window
 from windlass.core.limits import Amount, Budget
-from windlass.journals.record_rules import BudgetSum, ShareChange
+from windlass.journals.record_rules import BudgetSum, ShareChange, is_in_tree
 from windlass.journals.sqlite.anchors import AnchorBook, PoolRow
 from windlass.sqlite_file import SqliteConnection
 
 
-def promised_amount(connection: SqliteConnection, budget: Budget, at: float) -> Amount:
-    """Return the sum of all shares in the window that contains the time `at`."""
-    pool = _find_pool(connection, budget, budget_window(budget, at))
+def promised_amount(connection: SqliteConnection, budget: Budget, window: str) -> Amount:
+    """Return the sum of all shares in a window."""
+    pool = _find_pool(connection, budget, window)
     promised = BudgetSum() if pool is None else _sum_from_row(pool[2:])
     return promised.as_amount(budget)
+
+
+def reserved_amount(connection: SqliteConnection, budget: Budget, window: str, tree: str) -> Amount:
+    """Return what runs outside of a tree of sessions hold in reserve in a window."""
+    rows = connection.execute(
+        "SELECT session, held_usd, held_tokens FROM shares WHERE budget = ? AND period = ? "
+        "AND (held_usd <> '0' OR held_tokens <> 0)",
+        (budget.name, window),
+    )
+    held = BudgetSum()
+    for session, *amounts in rows:
+        if not is_in_tree(session, tree):
+            held = held.add(_sum_from_row(amounts))
+    return held.as_amount(budget)
 
 
 def forget_shares(connection: SqliteConnection, session: str) -> None:
@@ -37,23 +51,28 @@ def change_share(
     budget = change.budget
     key = (change.session, change.run, budget.name)
     row = connection.execute(
-        "SELECT period, usd, tokens FROM shares WHERE session = ? AND run = ? AND budget = ?", key
+        "SELECT period, usd, tokens, held_usd, held_tokens FROM shares "
+        "WHERE session = ? AND run = ? AND budget = ?",
+        key,
     ).fetchone()
     if row is None:
         window = budget_window(budget, at)
-        before = BudgetSum()
+        before = held_before = BudgetSum()
     else:
         window = row[0]
-        before = _sum_from_row(row[1:])
+        before = _sum_from_row(row[1:3])
+        held_before = _sum_from_row(row[3:])
     pool = _find_pool(connection, budget, window)
     promised = BudgetSum() if pool is None else _sum_from_row(pool[2:])
     share = change.find_share(promised, before)
     # A run that got nothing is not tied to this window: the next one may have something for it.
-    if share != before:
+    held = change.find_held(share)
+    if share != before or held != held_before:
         connection.execute(
-            "INSERT OR REPLACE INTO shares VALUES (?, ?, ?, ?, ?, ?)",
-            (*key, window, *_row_from_sum(share)),
+            "INSERT OR REPLACE INTO shares VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*key, window, *_row_from_sum(share), *_row_from_sum(held)),
         )
+    if share != before:
         changed = (budget.name, window, *_row_from_sum(promised.replace_share(share, before)))
         connection.execute("INSERT OR REPLACE INTO pools VALUES (?, ?, ?, ?)", changed)
         if book is not None:
@@ -73,4 +92,5 @@ def _sum_from_row(row: Sequence[Any]) -> BudgetSum:
 
 def _row_from_sum(amount: BudgetSum) -> tuple[str, int]:
     # Money is stored as text, because SQLite's numbers are not exact.
-    return str(amount.usd), amount.tokens
+    # Nothing is always the same text: an index leaves it out.
+    return str(amount.usd) if amount.usd else "0", amount.tokens

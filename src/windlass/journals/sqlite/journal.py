@@ -27,7 +27,7 @@ from windlass.journals.live.inbox import AppendNotifier
 from windlass.journals.live.socket_server import LiveSocketServer, SocketSender
 from windlass.journals.live.socket_watch import SocketSubscription
 from windlass.journals.mail_rules import MailLimits
-from windlass.journals.record_rules import ShareChange
+from windlass.journals.record_rules import BudgetDraws, ShareChange
 from windlass.journals.saved_journal import SavedJournal
 from windlass.journals.session_rows import PendingAppend
 from windlass.journals.signing import load_key
@@ -57,7 +57,7 @@ PRUNE_BATCH = 500
 """Sessions that are deleted in one transaction, each with those below it."""
 
 
-class SqliteJournal(SqliteRecordStore):
+class SqliteJournal(SqliteRecordStore, BudgetDraws):
     """A journal in an SQLite file.
 
     With the durability "relaxed", the last appends may be lost in a power failure. If only the
@@ -300,14 +300,7 @@ class SqliteJournal(SqliteRecordStore):
 
     # ── budgets ──────────────────────────────────────────────────────────────
 
-    async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
-        """Raise the total that a run may spend to `wanted`, or as far as the budget allows."""
-        return await self._change_share(ShareChange(budget, session, run, wanted))
-
-    async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
-        """Record the total that a run has spent; the rest of its share goes back."""
-        await self._change_share(ShareChange(budget, session, run, spent, is_spent=True))
-
+    @override
     async def _change_share(self, change: ShareChange) -> Amount:
         self._check_name(change.session)
         at = self._now()
@@ -315,10 +308,14 @@ class SqliteJournal(SqliteRecordStore):
             lambda file: budgets.change_share(file, change, at, self._book)
         )
 
-    async def read_spending(self, budget: Budget) -> Amount:
-        """Return what is spent or promised of the budget in its present window."""
-        at = self._now()
-        return await self._run_query(lambda file: budgets.promised_amount(file, budget, at))
+    @override
+    async def _read_promised(self, budget: Budget, window: str) -> Amount:
+        return await self._run_query(lambda file: budgets.promised_amount(file, budget, window))
+
+    @override
+    async def _read_held(self, budget: Budget, window: str, tree: str) -> Amount:
+        query = budgets.reserved_amount
+        return await self._run_query(lambda file: query(file, budget, window, tree))
 
     # ── the file ─────────────────────────────────────────────────────────────
 

@@ -107,8 +107,12 @@ MIGRATIONS: Sequence[str] = (
         period TEXT NOT NULL,
         usd TEXT NOT NULL,
         tokens INTEGER NOT NULL,
+        held_usd TEXT NOT NULL DEFAULT '0',
+        held_tokens INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (session, run, budget)
     ) STRICT, WITHOUT ROWID;
+    CREATE INDEX shares_held ON shares (budget, period)
+        WHERE held_usd <> '0' OR held_tokens <> 0;
     CREATE TABLE mail (
         session INTEGER NOT NULL,
         lane TEXT NOT NULL,
@@ -165,12 +169,14 @@ MIGRATIONS: Sequence[str] = (
             CASE WHEN new.mail_last > new.mail_taken THEN NULL ELSE new.due END
         FROM (SELECT 1) LEFT JOIN mail AS prompt ON prompt.session = new.number
             AND prompt.lane = 'prompts'
-            AND (new.parent <> '' OR new.state NOT IN ('open', 'waiting', 'paused'))
+            AND (new.parent <> '' OR new.state
+                NOT IN ('open', 'waiting', 'awaiting_budget', 'paused'))
             AND prompt.number = (SELECT min(number) FROM mail WHERE session = new.number
                 AND lane = 'prompts' AND number > new.prompts_taken)
         WHERE new.mail_last > new.mail_taken
             OR new.prompts_last > new.prompts_taken
-                AND (new.parent <> '' OR new.state NOT IN ('open', 'waiting', 'paused'))
+                AND (new.parent <> '' OR new.state
+                    NOT IN ('open', 'waiting', 'awaiting_budget', 'paused'))
             OR new.parent = '' AND (new.state = 'open' OR new.due IS NOT NULL);
     END;
     CREATE TRIGGER work_of_changed AFTER UPDATE ON sessions
@@ -190,12 +196,14 @@ MIGRATIONS: Sequence[str] = (
             CASE WHEN new.mail_last > new.mail_taken THEN NULL ELSE new.due END
         FROM (SELECT 1) LEFT JOIN mail AS prompt ON prompt.session = new.number
             AND prompt.lane = 'prompts'
-            AND (new.parent <> '' OR new.state NOT IN ('open', 'waiting', 'paused'))
+            AND (new.parent <> '' OR new.state
+                NOT IN ('open', 'waiting', 'awaiting_budget', 'paused'))
             AND prompt.number = (SELECT min(number) FROM mail WHERE session = new.number
                 AND lane = 'prompts' AND number > new.prompts_taken)
         WHERE new.mail_last > new.mail_taken
             OR new.prompts_last > new.prompts_taken
-                AND (new.parent <> '' OR new.state NOT IN ('open', 'waiting', 'paused'))
+                AND (new.parent <> '' OR new.state
+                    NOT IN ('open', 'waiting', 'awaiting_budget', 'paused'))
             OR new.parent = '' AND (new.state = 'open' OR new.due IS NOT NULL);
     END;
     CREATE TRIGGER work_removed AFTER DELETE ON sessions BEGIN

@@ -49,7 +49,7 @@ COUNT_PAGE = 1_000
 NO_STATE = ("", "TASK_STATE_UNSPECIFIED")
 STATES: dict[str, tuple[SessionState, ...]] = {
     "TASK_STATE_SUBMITTED": ("queued",),
-    "TASK_STATE_WORKING": ("open",),
+    "TASK_STATE_WORKING": ("open", "awaiting_budget"),
     "TASK_STATE_INPUT_REQUIRED": ("waiting", "paused"),
     "TASK_STATE_COMPLETED": ("completed",),
     "TASK_STATE_CANCELED": ("cancelled",),

@@ -35,6 +35,7 @@ from acp.schema import (
 
 from windlass.core.events import (
     BudgetAllotted,
+    BudgetAwaited,
     ContextCompacted,
     LimitsRaised,
     MailRefused,
@@ -82,6 +83,7 @@ TITLE_CHARS_MAX = 80
 BROKEN_OFF = "\n\n*The reply broke off and is written again:*\n\n"
 SHOWN_NOTICES = (
     BudgetAllotted,
+    BudgetAwaited,
     ContextCompacted,
     LimitsRaised,
     MailRefused,

@@ -244,7 +244,7 @@ class QuotaBook:
         if len(self._begun) > BEGUN_MAX:
             self._begun.clear()
         page = await self._journal.sessions(
-            state=("open", "queued"),
+            state=("open", "queued", "awaiting_budget"),
             caller=caller,
             agent=None if quota.agent == EVERYONE else quota.agent,
             parent="",

@@ -115,6 +115,7 @@ const NOTICES = {
   RunResumed: { icon: "retry", kind: "warn" }, ContextCompacted: { icon: "layers", kind: "" }, Allotted: { icon: "coins", kind: "" },
   KnowledgeRecalled: { icon: "search", kind: "" }, CallLate: { icon: "clock", kind: "warn" }, SessionImported: { icon: "file", kind: "warn" },
   RunPaused: { icon: "pause", kind: "warn" }, RunContinued: { icon: "play", kind: "" }, RunReleased: { icon: "retry", kind: "" },
+  BudgetAwaited: { icon: "pause", kind: "" }, BudgetWaitEnded: { icon: "play", kind: "" },
   LimitsRaised: { icon: "raise", kind: "" }, AnswerForwarded: { icon: "inbox", kind: "" }, MailRefused: { icon: "alert", kind: "warn" },
   ReleaseAsked: { icon: "retry", kind: "" },
 };

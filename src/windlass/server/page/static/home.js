@@ -15,7 +15,7 @@ const FILTERS = [
   { name: "all", words: "All", states: [] },
   { name: "queued", words: "Queued", states: ["queued"] },
   { name: "running", words: "Running", states: ["open"] },
-  { name: "waiting", words: "Waiting", states: ["waiting", "paused"] },
+  { name: "waiting", words: "Waiting", states: ["waiting", "awaiting_budget", "paused"] },
   { name: "failed", words: "Failed", states: FAILED_STATES },
 ];
 

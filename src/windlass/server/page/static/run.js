@@ -364,6 +364,7 @@ export function headState(head) {
   if (!run) return { words: "empty", dot: "rest", chip: "" };
   if (run.outcome) return stateOf({ state: run.outcome });
   if (head.status.waits_for === "person") return stateOf({ state: "waiting" });
+  if (head.status.waits_for === "budget") return stateOf({ state: "awaiting_budget" });
   if (head.status.waits_for === "continue") return stateOf({ state: "paused", pause: run.pause?.cause ?? "asked" });
   if (run.queued) return stateOf({ state: "queued" });
   return stateOf({ state: "open", released: head.status.waits_for === "driver" });
@@ -465,6 +466,7 @@ export function statusWords(head) {
     case "retry": return [h("span", { class: "dot wait" }), () => `The model failed; tries again in ${duration(Math.max(0, (status.until ?? 0) - now()))}`];
     case "person": return [h("span", { class: "dot wait" }), h("strong", null, "Waits for your answer: "), since];
     case "continue": return [h("span", { class: "dot wait" }), h("strong", null, run?.pause?.cause === "budget" ? "Its budget is used up" : `Paused${run?.pause?.by ? ` by ${run.pause.by}` : ""}`), run?.pause?.reason ? `: ${run.pause.reason}` : ""];
+    case "budget": return [h("span", { class: "dot wait" }), "Others hold the rest of its budget; it continues by itself: ", since];
     case "driver": return [h("span", { class: "dot rest" }), "Its process released it; the service resumes it shortly"];
     case "runtime": return [h("span", { class: "dot work" }), head.driven ? "Works" : "It has no driver now; the service resumes it shortly"];
     default: return run?.outcome ? [h("span", { class: `dot ${stateOf({ state: run.outcome }).dot}` }), `Run ${run.number} ${stateOf({ state: run.outcome }).words}`, run.reason ? `: ${clip(run.reason, 160)}` : "", `, ${duration((run.ended_at ?? head.status.since) - run.started_at)}`] : [h("span", { class: "dot rest" }), "Waits for a prompt"];

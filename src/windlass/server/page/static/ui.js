@@ -69,6 +69,7 @@ export function stateOf(summary) {
   switch (summary.state) {
     case "open": return summary.released ? { words: "handed over", dot: "rest", chip: "" } : { words: "running", dot: "work", chip: "accent" };
     case "queued": return { words: "queued", dot: "rest", chip: "" };
+    case "awaiting_budget": return { words: "waits for a budget", dot: "wait", chip: "" };
     case "waiting": return { words: "waits for you", dot: "wait", chip: "warn" };
     case "paused": return { words: summary.pause === "budget" ? "out of budget" : "paused", dot: "wait", chip: "warn" };
     case "completed": return { words: "completed", dot: "done", chip: "good" };
