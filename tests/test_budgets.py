@@ -37,7 +37,7 @@ SHAPE_BUDGETS: Mapping[str, float] = {
     "modules": 724,
     "import lines, %": 9.1,  # aim: 6.5
     "functions used in one place, %": 28.6,  # aim: 24
-    "longest chain of imports": 45,  # aim: 30
+    "longest chain of imports": 46,  # aim: 30
     "file names used five times or more": 0,
 }
 
@@ -45,19 +45,19 @@ PACKAGE_BUDGETS: Mapping[str, tuple[int, int]] = {
     "agent": (8_620, 37),
     "cli": (13_500, 84),
     "client": (680, 4),
-    "core": (16_080, 83),
+    "core": (16_350, 83),
     "evaluation": (6_050, 28),
     "fleet": (1_340, 7),
     "gates": (4_190, 24),
     "http": (940, 7),
-    "journals": (14_750, 80),
+    "journals": (14_900, 80),
     "knowledge": (2_750, 16),
     "models": (9_650, 61),
     "notebook": (250, 2),
     "ports": (1_350, 8),
     "project": (4_150, 23),
     "readers": (800, 5),
-    "runtime": (4_680, 17),
+    "runtime": (4_800, 17),
     "server": (23_000, 117),
     "telemetry": (1_130, 8),
     "testing": (6_050, 28),
