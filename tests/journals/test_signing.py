@@ -206,7 +206,7 @@ async def test_an_edited_list_and_an_emptied_budget_are_found(path: Path) -> Non
     change(
         path,
         "UPDATE sessions SET title = 'Nothing to see', steps = 0",
-        "INSERT INTO shares VALUES ('s', 1, 'team', '', '2', 5)",
+        "INSERT INTO shares VALUES ('s', 1, 'team', '', '2', 5, '0', 0)",
         "INSERT INTO pools VALUES ('team', '', '0', 0)",
     )
     with SqliteJournal(path) as journal:
